@@ -28,7 +28,7 @@ def test_root_neither_runs_nor_leaves_anything_in_a_user_s_cache(
 ) -> None:
     environment = {**os.environ, name: str(theirs)}
     said = command("trace", "--engine", "inside", "--count", "--", forged(b"tick"), "10", env=environment)
-    assert said.code == 0, said
+    assert "the NOP has no room for a jump" in said.err, said  # the library was made, and loaded
     assert list(theirs.iterdir()) == []
 
 
@@ -38,7 +38,7 @@ def test_a_cache_behind_a_link_of_theirs_is_not_used(theirs: Path, forged: Any, 
     (tmp_path / "link").symlink_to(theirs / "cache")
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "link")}
     said = command("trace", "--engine", "inside", "--count", "--", forged(b"tick"), "10", env=environment)
-    assert said.code == 0, said
+    assert "the NOP has no room for a jump" in said.err, said
     assert list((theirs / "cache").iterdir()) == []
 
 

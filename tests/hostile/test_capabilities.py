@@ -83,7 +83,7 @@ CASES = {
         for engine in ("auto", "patch", "trap", "gdb")
         for words in ("-- {program} 10", "-p {own} --duration 0.3")
     ],
-    "`trace --engine inside`, `--report`, `--graph`": [
+    "`trace --engine inside`, `--report` and `--graph` of a command without `-o`": [
         ("trace --engine inside -P victim:* --count -- {victim}", "1  victim:tick"),
         (f"trace --report {FUNCTIONS}", "100  work"),
         (f"trace --graph {FUNCTIONS}", "100  work"),
