@@ -134,7 +134,7 @@ def test_several_files_are_listed_one_after_the_other(usdtbuild: Any, program: A
         (b"BC\xc0\xde", "is LLVM bitcode"),
         (b"#!/bin/sh\n", "is a script"),
         (b"hello, world, this is text", "is not a program, a library or an object"),
-        (b"MZ" + b"\0" * 100, "is a damaged PE or COFF file"),
+        (b"MZ" + b"\0" * 100, "is a Windows (PE) file"),
     ],
 )
 def test_other_files_are_named_for_what_they_are(usdtbuild: Any, tmp_path: Any, content: bytes, words: str) -> None:

@@ -279,24 +279,6 @@ def test_a_patch_across_cache_lines_is_flagged_not_refused(build: Any, by_name: 
     assert rows["first"]["warnings"] == []
 
 
-def test_windows_files_are_said_to_have_no_such_table(run: Any, need: Any, functions: Any, tmp_path: Any) -> None:
-    need("lld-link")
-    source, built, library = tmp_path / "a.c", tmp_path / "a.obj", tmp_path / "a.dll"
-    source.write_text("__declspec(dllexport) int out(int x) { return x + 1; }\nint inner(int x) { return x + 2; }\n")
-    for target, prefix in (("x86_64-pc-windows-msvc", ""), ("i686-pc-windows-msvc", "_")):
-        run(need("clang"), "-target", target, "-O1", "-c", source, "-o", built)
-        run("lld-link", "/dll", "/noentry", "/nodefaultlib", built, f"/out:{library}")
-        found = functions(built)
-        assert found["format"] == "COFF"
-        assert {row["symbol"] for row in found["functions"]} == {prefix + "out", prefix + "inner"}
-        found = functions(library)
-        assert found["format"] == "PE"
-        assert [(row["symbol"], row["reason"], row["source"]) for row in found["functions"]] == [
-            ("out", "format", "export")
-        ]
-        assert "no table of patchable entries" in found["functions"][0]["detail"]
-
-
 def test_unknown_machines_are_said_to_be_unknown(build: Any, by_name: Any) -> None:
     program = build("")
     with program.open("r+b") as file:

@@ -15,7 +15,7 @@ from ..elf.image import Image
 from ..elf.space import FUNCTIONS
 from ..errors import InputError, UsageError
 from ..functions.entry import REASONS
-from ..functions.read import FunctionReader, ReadOptions, is_pe, read_functions
+from ..functions.read import FunctionReader, ReadOptions
 from ..functions.report import WARNINGS, Function, FunctionReport
 from ..inspection.records import site_places
 from ..inspection.targets import contents, in_folder
@@ -173,7 +173,7 @@ def _files(target: str, wanted: _Wanted) -> Iterator[_File]:
     Raises InputError.
     """
     for content in contents(target, _warn):
-        file = in_folder(target, _warn, partial(_pe_or_elf, content, wanted))
+        file = in_folder(target, _warn, partial(_of_content, content, wanted))
         if file is not None:
             yield file
 
@@ -182,10 +182,7 @@ def _warn(error: InputError) -> None:
     echo(f"usdtbuild: warning: {error}", err=True)
 
 
-def _pe_or_elf(content: Content, wanted: _Wanted) -> _File:
-    """Return one file's functions. Raises InputError."""
-    if is_pe(content.data):
-        return _selected(read_functions(content.path, data=content.data), None, wanted)
+def _of_content(content: Content, wanted: _Wanted) -> _File:
     return _elf(Image(content.data, content.path, FUNCTIONS), wanted)
 
 
@@ -238,7 +235,7 @@ def _as_json(file: _File) -> dict[str, Any]:
     totals = report.totals(file.functions)
     return {
         "file": report.path,
-        "format": report.format,
+        "format": "ELF",
         "machine": report.machine,
         "type": report.type,
         "debug_file": report.debug_file or None,
@@ -305,7 +302,7 @@ _LEFT = (False, False, True, False, False, True, True, True)
 def _print(file: _File, apart: bool) -> None:
     report = file.report
     lines = [""] if apart else []
-    lines.append(style(one_line(report.path), bold=True) + f": {report.format} {report.type}, {report.machine}")
+    lines.append(style(one_line(report.path), bold=True) + f": ELF {report.type}, {report.machine}")
     if report.debug_file:
         lines.append(f"names from {one_line(report.debug_file)}")
     lines += [shown(_tables(name, report)) for name in dict.fromkeys(table.name for table in report.tables)]

@@ -22,7 +22,7 @@ class _Kind(NamedTuple):
 
 
 _OURS = "only ELF objects can carry these probes"
-_PATCHED = "only ELF, PE and COFF files are read"
+_PATCHED = "compilers write a table of patchable entries into ELF files only"
 _NO_CODE_YET = ", which holds no machine code yet"
 _KINDS = (
     _Kind(b"!<arch>\n", "is an archive", "instrument the objects before they are put into it", "",
@@ -33,14 +33,14 @@ _KINDS = (
               "give the linked file")
         for magic, name in zip(BITCODE, ("LLVM bitcode", "wrapped LLVM bitcode"))
     ),
-    _Kind(b"MZ", "is a Windows (PE) file", _OURS, "", ""),
+    _Kind(b"MZ", "is a Windows (PE) file", _OURS, "", _PATCHED),
     _Kind(b"\xcf\xfa\xed\xfe", "is a Mach-O file", _OURS, "", _PATCHED),
     _Kind(b"\xca\xfe\xba\xbe", "is a Mach-O universal file", _OURS, "", _PATCHED),
-    _Kind(b"\x64\x86", "is a Windows (COFF) object", _OURS, "", ""),
+    _Kind(b"\x64\x86", "is a Windows (COFF) object", _OURS, "", _PATCHED),
     _Kind(b"#!", "is a script", "give the .o file that the compiler wrote", "give the binary it runs",
           "give the program that runs it"),
 )  # fmt: skip
-_PROCESS = "give an ELF, PE or COFF file, or a process"
+_PROCESS = "give an ELF file, or a process"
 # What was wanted -> what an empty file lacks, what any other file is not, and what to give instead.
 _WANTED = {
     "object": ("compile it again", "is not an ELF object", "give the .o file that the compiler wrote"),

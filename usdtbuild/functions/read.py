@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from .rows import ReadMemory
 
 
-# What starts a PE file, or a COFF object of a machine that has entries.
-_PE = {b"MZ", b"\x64\x86", b"\x4c\x01", b"\x64\xaa"}
 _TYPES = {elf.ET_REL: "object", elf.ET_EXEC: "executable", elf.ET_DYN: "PIE or shared library"}
 
 
@@ -70,11 +68,6 @@ class ReadOptions(NamedTuple):
     taken: Callable[[], dict[int, list[int]]] | None = None
 
 
-def is_pe(data: Data) -> bool:
-    """Whether a file's content is that of a PE or COFF file."""
-    return data[:2] in _PE
-
-
 def read_functions(
     path: str, options: ReadOptions | None = None, memory: ReadMemory | None = None, data: Data | None = None
 ) -> FunctionReport:
@@ -85,10 +78,6 @@ def read_functions(
     if data is None:
         with open_input(path) as opened:
             data = opened.view
-    if is_pe(data):
-        from .pe import read_pe
-
-        return read_pe(data, path)
     return FunctionReader(Image(data, path, FUNCTIONS), options, memory).report
 
 
@@ -131,7 +120,7 @@ class FunctionReader:
             rows = Rows(self, self._memory).made_of(judged)
         name = self.machine.name if self.machine else f"ELF machine {self.space.machine}"
         return FunctionReport(
-            self.space.path, "ELF", name, _TYPES.get(self.space.type, f"ELF type {self.space.type}"),
+            self.space.path, name, _TYPES.get(self.space.type, f"ELF type {self.space.type}"),
             self.promise if self.tables else None, tuple(self.tables), tuple(rows), self.symbols.debug_file,
         )  # fmt: skip
 

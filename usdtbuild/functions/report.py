@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .table import Table
 
 # Reasons of functions that have no entry: nothing a patcher would touch, so nothing that can go wrong.
-HARMLESS = frozenset({"no-table", "no-entry", "cold-part", "format", "machine"})
+HARMLESS = frozenset({"no-table", "no-entry", "cold-part", "machine"})
 
 # What a hotpatchable function may be flagged with.
 WARNINGS = {"crosses-cache-line": "its patch crosses a cache line: write it byte by byte, the second byte first"}
@@ -58,7 +58,6 @@ class FunctionReport(NamedTuple):
     """Everything about one file."""
 
     path: str
-    format: str  # ELF, PE, COFF
     machine: str
     type: str  # executable, shared library or PIE, object, ...
     promise: Promise | None
