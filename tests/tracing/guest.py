@@ -1,4 +1,4 @@
-"""What the engines must do on aarch64, seen from inside of such a machine (`tools/aarch64.py`): a line for each check.
+"""What the engines must do on a machine, seen from inside of such a one (`tools/guest.py`): a line for each check.
 
 Programs lie beside it: those of `sources`, in the shapes that test_guest.py builds.
 """
@@ -19,6 +19,7 @@ from typing import Any
 from toggle import KINDS  # type: ignore[import-not-found] # it stands beside this file in the guest
 
 from usdtbuild.tracing.errors import TracerError
+from usdtbuild.tracing.hosts import HOST
 from usdtbuild.tracing.maps import Memory, areas
 from usdtbuild.tracing.model import COUNT, Target
 from usdtbuild.tracing.patch.engine import PatchEngine
@@ -30,6 +31,8 @@ from usdtbuild.tracing.tracees import Tracees
 
 TRACE = (sys.executable, "-m", "usdtbuild", "trace", "-v")
 NAMES = ("eight", "guarded", "ints", "last", "text", "wide")
+PATCHES = bool(HOST.kernel.loop)  # whether the patch engine is for this machine
+ENGINES = ("patch", "trap") if PATCHES else ("trap",)
 CHECKS: list[Callable[[], None]] = []
 
 
@@ -37,6 +40,11 @@ def check(function: Callable[[], None]) -> Callable[[], None]:
     """Mark what is to be checked."""
     CHECKS.append(function)
     return function
+
+
+def check_patches(function: Callable[[], None]) -> Callable[[], None]:
+    """Mark what is to be checked where the patch engine is."""
+    return check(function) if PATCHES else function
 
 
 def traced(*words: str) -> tuple[list[str], str]:
@@ -53,7 +61,7 @@ def counts_are(lines: list[str], each: int) -> None:
     assert f"wrong=0 guarded={each}" in lines, lines
 
 
-@check
+@check_patches
 def patch_counts_all_hits_of_threads() -> None:
     for program in ("scene", "scene-exe", "scene-static"):
         lines, errors = traced("--engine", "patch", "--count", "--", f"./{program}", "500", "4")
@@ -63,22 +71,23 @@ def patch_counts_all_hits_of_threads() -> None:
 
 @check
 def trap_counts_all_hits_of_threads() -> None:
-    lines, errors = traced("--engine", "trap", "--count", "--", "./scene", "10", "4")
-    counts_are(lines, 40)
-    assert "traced with trap" in errors, errors
+    for program in ("scene", "scene-exe", "scene-static"):
+        lines, errors = traced("--engine", "trap", "--count", "--", f"./{program}", "10", "4")
+        counts_are(lines, 40)
+        assert "traced with trap" in errors, errors
 
 
 @check
-def patch_and_trap_see_the_same_arguments() -> None:
+def engines_see_the_same_arguments() -> None:
     seen = {}
-    for engine in ("patch", "trap"):
+    for engine in ENGINES:
         lines, _ = traced("--engine", engine, "--", "./scene", "7")
         hits = [line for line in lines if " scene:" in line]
         # Without times and threads, and without the one pointer into the program.
         seen[engine] = [re.sub(r" e=0x[0-9a-f]+", "", re.sub(r"^ *\S+ +\d+ ", "", hit)) for hit in hits]
-    assert seen["patch"] == seen["trap"], seen
-    assert len(seen["patch"]) == 42
-    text = "\n".join(seen["patch"])
+    assert all(found == seen["trap"] for found in seen.values()), seen
+    assert len(seen["trap"]) == 42
+    text = "\n".join(seen["trap"])
     for wanted in (
         "scene:ints a=-6 b=6 c=-6 d=6 e=-6 f=6", "scene:wide a=-3 b=3298534883328 c=0.75 d=1.5",
         'scene:text what="hello" length=5', "scene:text what=NULL length=-1", "scene:text what=0x10 length=-1",
@@ -135,13 +144,13 @@ def toggle(program: str, kind: str, what: str, times: int) -> None:
     assert hits
 
 
-@check
+@check_patches
 def probes_come_and_go_under_threads_and_signals() -> None:
     for what in ("count", "record"):
         toggle("stress", "probes", what, 20)
 
 
-@check
+@check_patches
 def calls_come_and_go_under_threads_and_signals() -> None:
     for program in ("calls-lazy", "calls-now", "calls-no-plt", "calls-protected"):
         for what in ("count", "record"):
@@ -159,7 +168,7 @@ def a_killed_tracer_leaves_a_program_that_runs_on() -> None:
         memory = Memory(process.pid)
         armed = 0
         for number in range(6):
-            words = [*TRACE, "--engine", "patch", "--count", "-p", str(process.pid)]
+            words = [*TRACE, "--engine", ENGINES[0], "--count", "-p", str(process.pid)]
             tracer = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             assert tracer.stderr is not None
             if number % 2:
@@ -178,7 +187,7 @@ def a_killed_tracer_leaves_a_program_that_runs_on() -> None:
     print(f"  {armed} sites were armed when it was killed")
 
 
-@check
+@check_patches
 def a_nap_is_as_long_as_it_would_be() -> None:
     """A system call that is interrupted goes on with what is left of its time."""
     with subprocess.Popen(["./naps", "12"], stdout=subprocess.PIPE, text=True) as process:
@@ -200,7 +209,7 @@ def a_nap_is_as_long_as_it_would_be() -> None:
     assert 12000 <= took < 18000  # begun anew at the last time it would be 20 s
 
 
-@check
+@check_patches
 def returns_are_seen_with_results() -> None:
     for program in ("calls-lazy", "calls-no-plt"):
         with subprocess.Popen(
@@ -227,7 +236,7 @@ def returns_are_seen_with_results() -> None:
         assert right >= 10, lines
 
 
-@check
+@check_patches
 def functions_with_a_nop_are_patched() -> None:
     with subprocess.Popen(["./calls-lazy", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -243,14 +252,27 @@ def functions_with_a_nop_are_patched() -> None:
 
 
 @check
-def functions_that_begin_with_an_exclusive_load_get_on() -> None:
-    """Not one hit more for a sequence that had to begin anew: the thread executes it as one step."""
-    lines, errors = traced("--engine", "trap", "-F", "add", "-F", "compare", "--count", "--", "./exclusive")
+def functions_return_with_results() -> None:
+    lines, errors = traced("--engine", "trap", "-F", "leaf*", "--returns", "--", "./scene", "7", "2")
     assert "traced with trap" in errors, errors
-    assert lines == ["sum=100 right=10", "100  add", " 20  compare"], lines
+    assert sum(" leaf" in line and ":return" not in line for line in lines) == 14, lines
+    results = sorted(int(found[1], 0) for line in lines if (found := re.search(r":return result=(\S+)", line)))
+    assert results == sorted(2 * [28 * number + 56 + 2 * (number + 7) for number in range(7)]), lines
 
 
 @check
+def functions_are_stepped_into() -> None:
+    """Not one hit more for a sequence that had to begin anew: the thread executes it as one step. And jumps lead on."""
+    names = ("add", "compare", "minus", "hop", "through")
+    wanted = [word for name in names for word in ("-F", name)]
+    lines, errors = traced("--engine", "trap", *wanted, "--count", "--", "./exclusive")
+    assert "traced with trap" in errors, errors
+    hits = {"100  add", "20  compare", "10  minus", "10  hop", "10  through"}
+    assert lines[0] == "sum=100 right=20", lines
+    assert {line.strip() for line in lines[1:]} == hits, lines
+
+
+@check_patches
 def what_cannot_be_patched_is_told() -> None:
     lines, errors = traced("--engine", "patch", "-F", "work", "--count", "--", "./scene", "1")
     assert "is no NOP" in errors, (lines, errors)

@@ -19,7 +19,6 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from ..machines import facts_of
-from ..machines.disassembly import instructions
 from ..machines.nops import nop_at
 from ..record import NamedTuple
 
@@ -152,6 +151,8 @@ class _Reader:
             self.reason = f"another function begins within it, at {inner.address:#x}"
 
     def _read(self, begin: int, end: int) -> None:
+        from ..machines.disassembly import instructions  # loading capstone takes a while
+
         space = self._exits.space
         code = space.read(begin, end - begin)
         before, at = "", begin

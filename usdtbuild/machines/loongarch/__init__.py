@@ -95,10 +95,10 @@ def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stan
 # -- facts ------------------------------------------------------------------------------------------------------------
 
 
-def _branch(instruction: int) -> int | None:
-    """LoongArch volume 1, 2.2.7: beqz and bnez, b, beq to bgeu."""
+def branch(instruction: int) -> int | None:
+    """LoongArch volume 1, 2.2.7: beqz and bnez, bceqz and bcnez, b, beq to bgeu."""
     near, opcode = instruction >> 10 & 0xFFFF, instruction >> 26
-    if opcode in {16, 17}:
+    if opcode in {16, 17, 18}:
         return signed(near | (instruction & 0x1F) << 16, 21) * 4
     if opcode == 20:
         return signed(near | (instruction & 0x3FF) << 16, 26) * 4
@@ -109,7 +109,7 @@ def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     """See `Stopped.atomic`. LoongArch volume 1, 2.2.8: ll.w, ll.d, sc.w, sc.d."""
     from ..exclusive import Exclusive
 
-    return Exclusive(((0xFD000000, 0x20000000),), ((0xFD000000, 0x21000000),), _branch).ends(code, address, little)
+    return Exclusive(((0xFD000000, 0x20000000),), ((0xFD000000, 0x21000000),), branch).ends(code, address, little)
 
 
 def facts() -> dict[int, Facts]:

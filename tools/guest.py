@@ -1,18 +1,19 @@
-"""Run a Python script on a whole aarch64 machine: Debian's kernel, C library and Python in qemu, with this checkout.
+"""Run a Python script on a whole machine of another kind: Debian's kernel, C library and Python in qemu.
 
-    python3 tools/aarch64.py FOLDER SCRIPT FILES...        FILES are put beside the script
-    python3 tools/aarch64.py --cpu cortex-a57 FOLDER ...   a processor without later extensions
+    python3 tools/guest.py FOLDER SCRIPT FILES...                   aarch64; FILES are put beside the script
+    python3 tools/guest.py --cpu cortex-a57 FOLDER ...              a processor without later extensions
+    python3 tools/guest.py --machine riscv64 FOLDER ...             another machine, with a folder of its own
 
 qemu's user mode has no ptrace, and no kernel that cleans instruction caches, so what traces other processes is seen to
 work only here. The script runs as a user without any rights; its standard output is ours, and so is its exit code.
-FOLDER keeps Debian's packages and is filled the first time, by apt with settings of its own, which needs the network,
-qemu-system-aarch64, and dpkg; where something is missing the exit code is 77. It is not part of the product.
+This checkout is there, too. FOLDER keeps Debian's packages and is filled the first time, by apt with settings of its
+own, which needs the network, qemu-system, and dpkg; where something is missing the exit code is 77. It is not part of
+the product.
 """
 
 from __future__ import annotations
 
 import argparse
-import compileall
 import fcntl
 import gzip
 import os
@@ -24,18 +25,35 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from py_compile import PycInvalidationMode
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parent.parent
-SUITE = "bookworm"
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# Python 3.11 with what tracing imports of its library's extensions, and a shell.
-PACKAGES = (
-    "busybox-static", "libc6", "libgcc-s1", "zlib1g", "libffi8", "libbz2-1.0", "liblzma5", "libexpat1",
-    "libpython3.11-minimal", "libpython3.11-stdlib", "python3.11-minimal",
-)  # fmt: skip
+
+
+class Guest(NamedTuple):
+    """A machine: Debian's name and suite, Python's version there, the processor, and the console's device."""
+
+    debian: str
+    suite: str
+    python: str
+    cpu: str
+    console: str
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Python with what tracing imports of its library's extensions, and a shell."""
+        pieces = (f"libpython{self.python}-minimal", f"libpython{self.python}-stdlib", f"python{self.python}-minimal")
+        libraries = ("libc6", "libgcc-s1", "zlib1g", "libffi8", "libbz2-1.0", "liblzma5", "libexpat1")
+        return ("busybox-static", *libraries, *pieces)
+
+
+GUESTS = {
+    "aarch64": Guest("arm64", "bookworm", "3.11", "max,pauth-impdef=on", "ttyAMA0"),
+    "riscv64": Guest("riscv64", "trixie", "3.13", "rv64", "ttyS0"),
+    "loongarch64": Guest("loong64", "sid", "3.13", "la464", "ttyS0"),
+}
 # The exit code that says that something is missing here.
 MISSING = 77
 MODULES = ("click", "rich", "elftools", "markdown_it", "mdurl", "pygments")
@@ -60,15 +78,15 @@ echo "guest-exit-code=$?"
 """
 
 
-def missing() -> str:
+def missing(machine: str) -> str:
     """Return what this machine lacks, '' if nothing."""
-    for tool in ("qemu-system-aarch64", "dpkg", "apt-get"):
+    for tool in (f"qemu-system-{machine}", "dpkg", "apt-get"):
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
     return "" if Path(KEYS).exists() else f"there is no {KEYS}"
 
 
-def fetch(folder: Path) -> None:
+def fetch(folder: Path, guest: Guest) -> None:
     """Fill a folder with Debian's packages, if it isn't: `kernel` and `debs`."""
     if (folder / "kernel").exists():
         return
@@ -77,34 +95,36 @@ def fetch(folder: Path) -> None:
         (apt / name).mkdir(parents=True, exist_ok=True)
     debs.mkdir(exist_ok=True)
     (apt / "status").touch()
-    mirror = f"deb [arch=arm64 signed-by={KEYS}] http://deb.debian.org/debian {SUITE} main\n"
+    mirror = f"deb [arch={guest.debian} signed-by={KEYS}] http://deb.debian.org/debian {guest.suite} main\n"
     (apt / "sources.list").write_text(mirror, "utf-8")
     settings = {
         "Dir::State": apt / "state", "Dir::Cache": apt / "cache", "Dir::Etc::sourcelist": apt / "sources.list",
-        "Dir::Etc::sourceparts": "-", "Dir::State::status": apt / "status", "APT::Architecture": "arm64",
-        "APT::Architectures": "arm64", "APT::Sandbox::User": "root",
+        "Dir::Etc::sourceparts": "-", "Dir::State::status": apt / "status", "APT::Architecture": guest.debian,
+        "APT::Architectures": guest.debian, "APT::Sandbox::User": "root",
     }  # fmt: skip
     (apt / "conf").write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()), "utf-8")
     env = {**os.environ, "APT_CONFIG": str(apt / "conf")}
     subprocess.run(["apt-get", "-q", "update"], env=env, check=True, stdout=sys.stderr)
-    shown = ["apt-cache", "depends", "linux-image-arm64"]
-    text = subprocess.run(shown, env=env, check=True, capture_output=True, text=True).stdout
-    found = re.search(r"Depends: (linux-image-\S+)", text)
-    assert found is not None, text
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--dest", str(debs)]
-    kind = ["--platform", "manylinux2014_aarch64", "--python-version", "3.11"]
-    subprocess.run([*pip, *kind, f"capstone=={version('capstone')}"], check=True, stdout=sys.stderr)
-    names = [*PACKAGES, found[1]]
+    kernel = f"linux-image-{guest.debian}"
+    for kind in ("image", "binary"):  # newer packages have the kernel itself in another one
+        shown = ["apt-cache", "depends", kernel]
+        text = subprocess.run(shown, env=env, check=True, capture_output=True, text=True).stdout
+        kernel = (re.findall(rf"Depends: (linux-{kind}-\S+)", text) or [kernel])[0]
+    if guest == GUESTS["aarch64"]:  # for others there is no such wheel
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--dest", str(debs)]
+        kind = ["--platform", "manylinux2014_aarch64", "--python-version", guest.python]
+        subprocess.run([*pip, *kind, f"capstone=={version('capstone')}"], check=True, stdout=sys.stderr)
+    names = [*guest.packages, kernel]
     subprocess.run(["apt-get", "-q", "download", *names], cwd=debs, env=env, check=True, stdout=sys.stderr)
     with tempfile.TemporaryDirectory(dir=folder) as unpacked:
-        (package,) = debs.glob("linux-image-*.deb")
+        (package,) = debs.glob("linux-*.deb")
         subprocess.run(["dpkg", "-x", package, unpacked], check=True)
         package.unlink()
-        (kernel,) = Path(unpacked, "boot").glob("vmlinuz-*")
+        (kernel,) = (path for path in Path(unpacked).rglob("vmlinu[xz]*") if path.is_file())
         kernel.rename(folder / "kernel")
 
 
-def unpack(folder: Path, root: Path, script: Path, files: list[Path]) -> None:
+def unpack(folder: Path, root: Path, python: str, script: Path, files: list[Path]) -> None:
     """Make the guest's file system: Debian's packages, ours, the script and its files."""
     for package in sorted((folder / "debs").glob("*.deb")):
         subprocess.run(["dpkg", "-x", package, root], check=True)
@@ -112,20 +132,24 @@ def unpack(folder: Path, root: Path, script: Path, files: list[Path]) -> None:
         shutil.rmtree(root / "usr/share" / name, ignore_errors=True)
     for name in ("proc", "sys", "dev", "tmp", "work"):
         (root / name).mkdir(exist_ok=True)
-    (root / "usr/bin/python3").symlink_to("python3.11")
+    for name in ("bin", "lib"):  # newer packages have all in /usr
+        if not (root / name).exists():
+            (root / name).symlink_to(f"usr/{name}")
+    (root / "usr/bin/python3").symlink_to(f"python{python}")
     modules = root / "usr/lib/python3/dist-packages"
     modules.mkdir(parents=True, exist_ok=True)
     quiet = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "usdtbuild", modules / "usdtbuild", ignore=quiet)
     for name in MODULES:
         shutil.copytree(Path(_module(name)), modules / name, ignore=quiet)
-    (wheel,) = (folder / "debs").glob("capstone-*.whl")
-    with ZipFile(wheel) as packed:
-        packed.extractall(modules)
-    if sys.version_info[:2] == (3, 11):  # what the guest would do each time, and slowly
-        unchecked = PycInvalidationMode.UNCHECKED_HASH
-        for path in (modules, root / "usr/lib/python3.11"):
-            compileall.compile_dir(path, quiet=2, invalidation_mode=unchecked, workers=1)
+    for wheel in (folder / "debs").glob("capstone-*.whl"):
+        with ZipFile(wheel) as packed:
+            packed.extractall(modules)
+    # What the guest would do each time, and slowly.
+    compiler = shutil.which(f"python{python}")
+    words = ["-m", "compileall", "-qq", "--invalidation-mode", "unchecked-hash", "-s", root, "-p", "/"]
+    if compiler is not None:
+        subprocess.run([compiler, *words, modules, root / "usr/lib" / f"python{python}"], check=False)
     for file in (script, *files):
         shutil.copy(file, root / "work")
     (root / "init").write_text(INIT.replace("{script}", script.name), "utf-8")
@@ -161,11 +185,12 @@ def _entry(out: BinaryIO, number: int, name: str, mode: int, data: bytes) -> Non
     out.write(header + b"\0" * (-len(header) % 4) + data + b"\0" * (-len(data) % 4))
 
 
-def boot(kernel: Path, files: Path, cpu: str, timeout: float) -> int:
+def boot(kernel: Path, files: Path, machine: str, cpu: str, timeout: float) -> int:
     """Boot, show what the script says, and return its exit code; 1 if it came to none."""
-    words = ["qemu-system-aarch64", "-M", "virt", "-cpu", cpu, "-smp", "2", "-m", "2G", "-nographic", "-nic", "none",
-             "-no-reboot", "-kernel", str(kernel), "-initrd", str(files),
-             "-append", "console=ttyAMA0 quiet panic=-1"]  # fmt: skip
+    guest = GUESTS[machine]
+    words = [f"qemu-system-{machine}", "-M", "virt", "-cpu", cpu or guest.cpu, "-smp", "2", "-m", "2G", "-nographic",
+             "-nic", "none", "-no-reboot", "-kernel", str(kernel), "-initrd", str(files),
+             "-append", f"console={guest.console} quiet panic=-1"]  # fmt: skip
     code = 1
     with subprocess.Popen(
         ["timeout", str(timeout), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace"
@@ -184,20 +209,21 @@ def main() -> int:
     """Do it."""
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--cpu", default="max,pauth-impdef=on", help="as qemu has it")
+    parser.add_argument("--cpu", default="", help="as qemu has it")
+    parser.add_argument("--machine", choices=sorted(GUESTS), default="aarch64")
     parser.add_argument("--timeout", type=float, default=900, help="seconds")
     parser.add_argument("folder", type=Path)
     parser.add_argument("script", type=Path)
     parser.add_argument("files", type=Path, nargs="*")
     options = parser.parse_args()
-    lacks = missing()
+    lacks, guest = missing(options.machine), GUESTS[options.machine]
     options.folder.mkdir(parents=True, exist_ok=True)
     folder = options.folder.resolve()
     try:
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two may begin at once
             if not lacks:
-                fetch(folder)
+                fetch(folder, guest)
     except subprocess.CalledProcessError as error:
         lacks = f"Debian's packages can't be fetched: {error}"
     if lacks:
@@ -206,11 +232,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=folder) as made:
         root, files = Path(made, "root"), Path(made, "files.gz")
         root.mkdir()
-        unpack(folder, root, options.script, options.files)
+        unpack(folder, root, guest.python, options.script, options.files)
         with gzip.open(files, "wb", 1) as out:
             archive(root, out)  # type: ignore[arg-type]
         shutil.rmtree(root)
-        return boot(folder / "kernel", files, options.cpu, options.timeout)
+        return boot(folder / "kernel", files, options.machine, options.cpu, options.timeout)
 
 
 if __name__ == "__main__":
