@@ -267,6 +267,9 @@ def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
         "patch, the last 1,000 until": words(
             *trace, "--last", "1000", "--until", "bench:six a < -1", "--", "./bench", str(10 * hits)
         ),
+        "patch, the last 20 with stacks": words(
+            *trace, "-x", "*:text", "--stack", "--last", "20", "-o", "x.jsonl", "--", "./bench", str(hits)
+        ),
         "trap --count": words(*trace, "--engine", "trap", "--count", "--", "./bench", str(hits // 100)),
     }
     if have("bpftrace") and not os.geteuid():

@@ -50,7 +50,7 @@ def conforms(name: str, text: str) -> Any:
 
 
 def test_hits_and_counts_of_a_trace(built: Path, usdtbuild: Any, tmp_path: Path) -> None:
-    usdtbuild("trace", "-o", tmp_path / "hits.jsonl", "--", built / "app")
+    usdtbuild("trace", "--stack", "-o", tmp_path / "hits.jsonl", "--", built / "app")
     rows = [conforms("trace-hit", line) for line in (tmp_path / "hits.jsonl").read_text().splitlines(keepends=True)]
     assert [(row["probe"], row["args"].get("number")) for row in rows if row["probe"] == "app:go"] == [
         ("app:go", 1), ("app:go", -1)]  # fmt: skip

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Argument,
         Counts,
         Finding,
+        Frame,
         Hit,
         InputError,
         Probe,
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
         trace,
     )
 
-__all__ = ["Argument", "Counts", "Finding", "Hit", "InputError", "Probe", "Row", "Trace", "TracerError", "Unreadable",
-           "UsageError", "UsdtError", "__version__", "check", "compile_provider", "probes", "trace"]  # fmt: skip
+__all__ = ["Argument", "Counts", "Finding", "Frame", "Hit", "InputError", "Probe", "Row", "Trace", "TracerError",
+           "Unreadable", "UsageError", "UsdtError", "__version__", "check", "compile_provider", "probes",
+           "trace"]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

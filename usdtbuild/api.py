@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .errors import InputError, UsageError, UsdtError
 from .limits import TARGETS
 from .tracing.errors import TracerError
+from .tracing.model import Frame
 from .tracing.outputs.choose import All, Wishes, tables
 from .tracing.outputs.rows import Row
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from .verify import Finding as Found
     from .verify import Verified
 
-__all__ = ["Argument", "Counts", "Finding", "Hit", "InputError", "Probe", "Row", "Trace", "TracerError", "Unreadable",
-           "UsageError", "UsdtError", "check", "compile_provider", "probes", "trace"]  # fmt: skip
+__all__ = ["Argument", "Counts", "Finding", "Frame", "Hit", "InputError", "Probe", "Row", "Trace", "TracerError",
+           "Unreadable", "UsageError", "UsdtError", "check", "compile_provider", "probes", "trace"]  # fmt: skip
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -135,13 +136,16 @@ class Hit:
     """A hit: `time` (nanoseconds since 1970), `pid`, `tid`, `probe` ("provider:name", or a function), `args`.
 
     `hit["bytes"]` is the argument of this name, and so is `hit.bytes` unless a hit has something else of that name.
-    Arguments are int, float, bytes for strings, None for a NULL string, and Unreadable.
+    Arguments are int, float, bytes for strings, None for a NULL string, and Unreadable. If the trace has `stack=N`,
+    `stack` has a Frame for each call that the hit is in, the innermost first.
     """
 
-    __slots__ = ("_names", "args", "pid", "probe", "tid", "time")
+    __slots__ = ("_names", "args", "pid", "probe", "stack", "tid", "time")
 
-    def __init__(self, time: int, pid: int, tid: int, probe: str, args: tuple[Any, ...], names: Sequence[str]) -> None:
+    def __init__(self, time: int, pid: int, tid: int, probe: str, args: tuple[Any, ...], names: Sequence[str],
+                 stack: tuple[Frame, ...] = ()) -> None:  # fmt: skip
         self.time, self.pid, self.tid, self.probe, self.args, self._names = time, pid, tid, probe, args, names
+        self.stack = stack
 
     @property
     def named(self) -> dict[str, Any]:
@@ -220,11 +224,12 @@ class Trace:
             names += map(_names, follower.tracer.targets[len(names) :])
             for event in batch:
                 title, arguments = names[event.target]
-                yield Hit(event.time + offset, event.pid, event.tid, title, tuple(map(_plain, event.values)), arguments)
+                values = tuple(map(_plain, event.values))
+                yield Hit(event.time + offset, event.pid, event.tid, title, values, arguments, event.stack)
 
     def count(self, by: str = "") -> Counts:
         """Return how often each target was hit, or, with `by`, how often each value of an argument came: "status", or
-        several of thread, process, probe and arguments, joined by commas.
+        several of thread, process, probe, stack and arguments, joined by commas.
 
         Hits are only counted, or where a filter is asked for evaluated, in the program itself where the engine can do
         that. Raises UsdtError.
@@ -344,6 +349,7 @@ def trace(
     remote: str = "",
     emulator: str = "",
     sysroot: str = "",
+    stack: int = 0,
     cwd: str | os.PathLike[str] = "",
     env: Mapping[str, str] | None = None,
 ) -> Trace:
@@ -383,7 +389,7 @@ def trace(
               cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
               env=dict(os.environ if env is None else env), remote=remote, emulator=words, sysroot=sysroot,
               string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=children,
-              duration=duration, hold=True)  # fmt: skip
+              duration=duration, hold=True, stack=stack)  # fmt: skip
     return Trace(Asked(job, sieve, limit, heading))
 
 

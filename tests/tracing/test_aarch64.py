@@ -26,6 +26,7 @@ from usdtbuild.tracing.model import (
     MISSING,
     POINTER,
     PROBE,
+    STACK,
     STRING,
     Argument,
     Event,
@@ -115,7 +116,7 @@ def events_of(memory: bytearray, shape: Any, specs: list[SiteSpec]) -> list[Even
 
 def argument(kind: str = INTEGER) -> Argument:
     """Return what a test wants to know of an argument."""
-    return Argument("", "", 8, False, kind)
+    return Argument("", "", 512 if kind == STACK else 8, False, kind)
 
 
 # What a record says of an operand, kind and value, as the program sets its registers.
@@ -156,14 +157,15 @@ def recording(
     `until`: the ring keeps the last records, up to one that passes this, which may be nothing."""
     names = tuple(argument(kind) for _, kind in operands)
     places, strings = string_places(names, size), [one.kind == STRING for one in names]
-    shape = shape_for([len(names)], [sum(strings)], size, ring)
+    stack = sum(one.size for one in names if one.kind == STACK)
+    shape = shape_for([len(names)], [sum(strings)], size, ring, stack)
     shape = shape._replace(keeps=until is not None, patience=patience)
     code, calls = code_aarch64.routines(STUBS, shape, RINGS, CELL, own_number, features)
     assert len(code) <= code_aarch64.ROUTINES_SIZE
     parsed = [parse_one(text, EM_AARCH64) for text, _ in operands]
     taken = [
-        Taken(operand, is_string, HEADER + 8 * index, place)
-        for index, (operand, is_string, place) in enumerate(zip(parsed, strings, places))
+        Taken(operand, {STRING: "string", STACK: "stack"}.get(name.kind, ""), HEADER + 8 * index, place, name.size)
+        for index, (operand, name, place) in enumerate(zip(parsed, names, places))
     ]
     at = STUBS + len(code)
     keeping = Keeping() if until is not None else None
@@ -193,6 +195,21 @@ def test_a_record_has_all_operands_and_leaves_registers_flags_and_vectors_alone(
     assert [(text, value) for (text, _, _), value in zip(OPERANDS, event.values)] == [
         (text, value) for text, _, value in OPERANDS
     ]
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_a_record_has_the_top_of_the_stack(program: Program, tmp_path: Path, kind: str) -> None:
+    features, cpu = FEATURES[kind]
+    operands = [("8@sp", INTEGER), ("8@sp", STACK), *[(f"8@[sp, {at}]", INTEGER) for at in range(0, 512, 8)]]
+    site = program.symbols["site_all"]
+    made = recording(site, 7, features, *operands, size=STRING_SIZE, ring=1 << 17)
+    _, memory = program.run(tmp_path, made.code, {site: a64.branch(site, made.at)}, cpu, "all", ready=made.shape)
+    (event,) = events_of(memory, made.shape, [made.spec])
+    pointer, stack, *words = event.values
+    assert isinstance(pointer, int)
+    assert isinstance(stack, bytes)
+    assert pointer % 16 == 0
+    assert struct.unpack(f"<{len(words)}Q", stack) == tuple(words)
 
 
 @pytest.mark.parametrize("kind", FEATURES)

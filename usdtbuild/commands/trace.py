@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from ..errors import InputError, UsageError
 from ..text import one_line
 from ..tracing.call_report import REPORT, SORTS
+from ..tracing.model import DEEPEST
 from ..tracing.outputs.rows import room_of
 from ..tracing.tracer import AUTO, ENGINES
 from . import checked
@@ -112,7 +113,7 @@ class Ordered(click.Command):
 @click.option("--count", is_flag=True, help="Count hits instead of showing them.")
 @click.option("--histogram", metavar="ARG[,STEP]", help="How an argument's values are distributed.")
 @click.option("--by", multiple=True, metavar="KEY[,KEY...]", callback=checked.names,
-              help="Count hits by an argument's value, or by thread, process or probe.")  # fmt: skip
+              help="Count hits by an argument's value, or by thread, process, probe or stack.")  # fmt: skip
 @click.option(
     "--sum",
     "sum_of",
@@ -133,6 +134,8 @@ class Ordered(click.Command):
 @click.option("--sort", type=click.Choice(list(SORTS)),
               help="With --report and --diff: by which column.  [default: total]")  # fmt: skip
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two reports (--report -o NAME.report.json).")
+@click.option("--stack", is_flag=False, flag_value=DEEPEST, type=click.IntRange(1, 1000), metavar="[N]",
+              help=f"The call stack of each hit, at most N frames ({DEEPEST}).")  # fmt: skip
 @click.option("--every", metavar="TIME", callback=checked.interval,
               help="Print the tables at this interval (1s, 200ms), and the totals at the end.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Tables as lines of JSON: one for each --every, and the total.")
@@ -222,6 +225,7 @@ def command(
     require_hits: bool,
     quiet: bool,
     verbose: bool,
+    stack: int | None,
     every: float | None,
     as_json: bool,
     prometheus: tuple[str, int] | None,
@@ -246,7 +250,7 @@ def command(
         exclude=exclude, modules=modules, returns=returns, min_size=min_size, mangled=mangled, members=members,
         where=wanted_hits, limit=limit, engine=engine, trap=trap, duration=math.inf if duration is None else duration,
         children=not no_children, buffer=buffer, string_size=string_size or (_WHOLE if normalize else _SOME),
-        providers=files, show_as=show_as, remote=remote, emulator=emulator, sysroot=sysroot,
+        providers=files, show_as=show_as, remote=remote, emulator=emulator, sysroot=sysroot, stack=stack or 0,
     ).asked  # fmt: skip
     counting = count or bool((every or as_json or prometheus) and not (histogram or by or sum_of or latency))
     wishes = Wishes(counting, histogram or "", by, sum_of or "", latency, key or "", top or 0, outputs,
@@ -255,8 +259,7 @@ def command(
                     folded=_folded((*probes, *functions, *calls), bool(exclude or modules)),
                     normalize=normalize, several=asked.job.several, slower=slower or 0.0)  # fmt: skip
     whose = rights.chosen(user)
-    if whose is not None and user:
-        os.environ.update(whose.environment())
+    os.environ.update(whose.environment() if whose is not None and user else {})
     job = asked.job._replace(wanted=asked.job.wanted._replace(order=click.get_current_context().meta[__name__]),
                              every=every or (_SERVED if prometheus else math.inf), last=last, patience=lossless or 0.0,
                              silent=screen and sys.stdout.isatty(), until=_until(last, awaited), user=whose,
@@ -274,17 +277,22 @@ _NOT_WITH_LAST = {
 }  # fmt: skip
 
 
+def _given() -> set[str]:
+    """Return the options that the command line has."""
+    context = click.get_current_context()
+    return {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+
+
 def _until(last: Last | None, awaited: str | None) -> Awaited | None:
     """Return what ends a trace that keeps the last hits, None if nothing does. Raises UsageError for what doesn't go
     together."""
     from ..tracing.last import until
 
-    given = click.get_current_context().params
-    none = (None, False, (), "")
-    others = [option for name, option in _NOT_WITH_LAST.items() if last is not None and given[name] not in none]
+    given = _given()
+    others = [option for name, option in _NOT_WITH_LAST.items() if last is not None and name in given]
     if others:
         raise UsageError(f"--last keeps the last hits one by one, and doesn't go with {others[0]}")
-    if last is not None and given["returns"] and given["wanted_hits"]:
+    if last is not None and {"returns", "wanted_hits"} <= given:
         raise UsageError("--last keeps hits that pass at once, and --filter tests returns later: leave one of them out")
     if awaited is not None and last is None:
         raise UsageError("--until says when --last writes what it has kept: say how much, --last N, SIZE or TIME")
@@ -312,7 +320,7 @@ _NOT_WITH_CALLS = {
     "wanted_hits": "--filter", "count": "--count", "by": "--by", "sum_of": "--sum", "every": "--every",
     "prometheus": "--prometheus", "otlp": "--otlp", "as_json": "--json",
     "require_hits": "--require-hits", "histogram": "--histogram", "latency": "--latency", "limit": "--limit",
-    "remote": "--remote", "emulator": "--emulator",
+    "stack": "--stack", "remote": "--remote", "emulator": "--emulator",
 }  # fmt: skip
 
 
@@ -320,9 +328,7 @@ def _compare(old: str, new: str, sort: str | None, top: int | None) -> int:
     """Show what has changed between two reports; return the code for `end`."""
     from ..tracing.call_report import diff_lines, read_report
 
-    context = click.get_current_context()
-    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if given - {"diff", "sort", "top"}:
+    if _given() - {"diff", "sort", "top"}:
         raise UsageError("--diff compares two reports and traces nothing; only --sort and --top go with it")
     reports = read_report(old), read_report(new)
     _print(diff_lines(*reports, sort or "total", top, room_of(sys.stdout)))

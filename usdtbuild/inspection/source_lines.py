@@ -8,6 +8,7 @@ behind the other first, so that an address means one place. Nothing here knows p
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
@@ -111,7 +112,7 @@ def _laid_out(image: Image, bases: dict[int, int]) -> bytes:
 def _look_up(dwarf: Any, addresses: Collection[int], tick: Callable[[], None]) -> dict[int, tuple[Frame, ...]]:
     found: dict[int, tuple[Frame, ...]] = {}
     left = set(addresses)
-    for unit in dwarf.iter_CUs():
+    for unit in itertools.chain(_units_with(dwarf, addresses), dwarf.iter_CUs()):
         if not left:
             break
         top = unit.get_top_DIE()
@@ -124,6 +125,14 @@ def _look_up(dwarf: Any, addresses: Collection[int], tick: Callable[[], None]) -
             left.difference_update(lines)
             forget(unit)
     return found
+
+
+def _units_with(dwarf: Any, addresses: Collection[int]) -> Iterator[Any]:
+    """Yield the units that .debug_aranges, where there is one, names for addresses: so others needn't be looked at."""
+    table = dwarf.get_aranges()
+    offsets = {table.cu_offset_at_addr(address) for address in addresses} if table is not None else set()
+    for offset in sorted(offsets - {None}):
+        yield dwarf.get_CU_at(offset)
 
 
 class _Unit:

@@ -63,6 +63,10 @@ class Calling(NamedTuple):
     shape that isn't known (None) nothing has a place. `result` returns that of a result, once the function has
     returned. `registers` are names by DWARF's numbers, of those in which arguments are. `stack` is the stack pointer's
     name, and `frame` how far the canonical frame address is above it at the entry.
+
+    `kept` are the registers that a function leaves as they were, by DWARF's numbers, the stack pointer, the frame
+    pointer (`framed`) and that of the return address (`back`; where there is none, it is only DWARF's number) among
+    them. `bits` is how many bits of a return address are one.
     """
 
     arguments: Callable[[Sequence[Shape | None], Shape | None], list[Place | None]]
@@ -70,6 +74,10 @@ class Calling(NamedTuple):
     registers: Mapping[int, str]
     stack: str
     frame: int
+    kept: Mapping[int, str]
+    framed: int
+    back: int
+    bits: int = 64
 
 
 def aligned(number: int, to: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from .model import FLOAT, MISSING, STRING, Unreadable, string
+from .model import FLOAT, MISSING, STACK, STRING, Unreadable, string
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,9 @@ class Texts(Protocol):
 
     def text(self, address: int, longest: int, /) -> bytes | None:
         """Return the string at an address, at most `longest` bytes of it; None where it can't be read."""
+
+    def read(self, address: int, size: int, /) -> bytes:
+        """Return `size` bytes, or fewer where memory ends."""
 
 
 RegistersT = TypeVar("RegistersT")
@@ -67,4 +70,8 @@ def reader(
         text = memory.text(pointer, string_size)
         return Unreadable(pointer) if text is None else string(text, string_size)
 
-    return read_string if argument.kind == STRING else read
+    def read_stack(registers: RegistersT, memory: MemoryT) -> Value:
+        pointer = read(registers, memory)
+        return memory.read(pointer, argument.size) if isinstance(pointer, int) and pointer is not MISSING else MISSING
+
+    return {STRING: read_string, STACK: read_stack}.get(argument.kind, read)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..apart import apart
 from ..errors import InputError
+from ..inspection.process import mapped_files
 from ..text import one_line
 from . import hosts, job, ptrace
 from .containers import number_inside
@@ -32,6 +33,7 @@ from .patch.rings import FIRST
 from .plan import Plan
 from .predicates import BEGIN, END, NotHereError, pair_width, side_of
 from .selection import select
+from .stacks import with_stack
 from .tracer import TRACERS, Ability
 from .trap.breakpoints import Breakpoints
 
@@ -259,7 +261,7 @@ class Arming:
                 raise LateError(process.places(), self._places) from None
 
     def _arm(self, process: Process) -> None:
-        mapped = areas(process.pid)
+        mapped = _areas(process.pid, self.owner if self.wish.stack else None)
         gone = [key for key, (start, end) in process.modules.items()
                 if not any(a.start <= start < a.end and a.name == key[0] for a in mapped)]  # fmt: skip
         for key in gone:
@@ -280,7 +282,7 @@ class Arming:
         targets = self._numbered(known)
         self.tell_refusals(found.refusals)
         if targets:
-            self._arm_targets(process, targets)
+            self._arm_targets(process, [with_stack(one) for one in targets] if self.wish.stack else targets)
 
     def _typed(self, process: Process, targets: Sequence[Target]) -> Sequence[Target]:
         """Return targets, of which functions have their arguments."""
@@ -514,6 +516,16 @@ def _of(target: Target, refusal: Refusal) -> Refusal:
     """Return a refusal of a function's returns as one of its entry, where it is that which isn't traced either."""
     is_entry = target.kind == ENTER and refusal.what == f"{target.title}:return"
     return refusal._replace(what=target.title) if is_entry else refusal
+
+
+def _areas(pid: int, owner: Owner | None) -> list[Area]:
+    """Return what a process has mapped; an owner is told what of it is code."""
+    mapped = areas(pid)
+    anonymous = [(one.start, one.end) for one in mapped if "x" in one.flags and not one.inode]
+    with contextlib.suppress(InputError):  # it has ended
+        if owner is not None:
+            owner.tell(job.Mapped(pid, mapped_files(pid), anonymous))
+    return mapped
 
 
 def _extent(target: Target, mapped: Sequence[Area]) -> tuple[int, int]:

@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING
 from ..errors import UsageError
 from .frames import Frames
 from .last import check_in_place
-from .measures import since
-from .model import COUNT
+from .measures import CALLS, since
+from .model import COUNT, DEEPEST
 from .outputs import EVENTS
 from .outputs.choose import All, measures, needs
 from .selection import PROBE_RULE
@@ -50,6 +50,9 @@ def planned(job: Job, wishes: Wishes, sieve: Sieve | None) -> tuple[Job, Wishes,
     where = sieve.filter if sieve is not None else None
     if wishes.only_pairs:
         wishes, sieve = wishes._replace(where=where), None
+    if CALLS in wishes.by.split(",") and not job.stack:
+        job = job._replace(stack=DEEPEST)
+    wishes = wishes._replace(stacks=bool(job.stack))
     needed, values = needs(wishes)
     job = job._replace(arguments=values or sieve is not None)
     if needed != EVENTS:

@@ -16,6 +16,7 @@ from .model import COUNT, RECORD
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..inspection.process import MappedFile
     from ..rights import User
     from .filters import Filter
     from .last import Last, Until
@@ -47,6 +48,7 @@ class Job(NamedTuple):
     `silent`: a program that is started reads nothing, and what it writes is lost; somebody else has the terminal.
     `normalize`: texts are shown with `?` for their literals.
     `arguments`: something is done with what functions are called with. `servers` may be asked for debug information.
+    `stack`: each hit brings its call stack, of so many frames at most; 0: none.
     """
 
     wanted: Wanted
@@ -83,6 +85,7 @@ class Job(NamedTuple):
     patience: float = 0.0
     arguments: bool = True
     servers: tuple[str, ...] = ()
+    stack: int = 0
 
     @property
     def evaluates(self) -> bool:
@@ -149,6 +152,14 @@ class Member(NamedTuple):
     pid: int
     family: int
     inside: int
+
+
+class Mapped(NamedTuple):
+    """What a process has mapped as code: files, and places without one (`Job.stack`)."""
+
+    pid: int
+    files: Sequence[MappedFile]
+    anonymous: Sequence[tuple[int, int]]
 
 
 class Sites(NamedTuple):
@@ -232,7 +243,7 @@ class Ended(NamedTuple):
     damaged: bool = False
 
 
-Told = Noted | Stood | Member | Sites | Raw | Mark | Seen | Counted | Tabled | Read
+Told = Noted | Stood | Member | Mapped | Sites | Raw | Mark | Seen | Counted | Tabled | Read
 Message = Started | Targets | Refused | Told | Failed | Ended
 # What the front may ask later, as plain bytes: who has no rights must not say anything that is unpickled by who has.
 STOP, KILL, TERM, GO, DUMP = b"stop", b"kill", b"term", b"go", b"dump"

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     Key = Value | tuple[Value, ...]  # a key, or several
 
 ALL = -1  # stands for a target's number where a table is of none alone
-THREAD, PROCESS, PROBE = "thread", "process", "probe"  # keys that every hit has, where no argument is called so
+# Keys that every hit has, where no argument is called so.
+THREAD, PROCESS, PROBE, CALLS = "thread", "process", "probe", "stack"
 _CLASS_BITS = 3  # 2^3 classes for each power of two: whatever stands for one is at most 6 % wrong
 
 

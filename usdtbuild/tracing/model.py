@@ -21,8 +21,11 @@ PROBE, ENTER, EXIT, CALL, RETURN = "probe", "function-enter", "function-exit", "
 LIBRARIES = "libraries"
 # Kinds of arguments: what `Argument.kind` says, and what a value of it is.
 INTEGER, POINTER, FLOAT, STRING = "integer", "pointer", "float", "string"
+STACK = "stack"  # the top of the stack: a value of it is its bytes, at most the argument's size
 # What is asked of an engine: to count, or to record each hit with its arguments.
 COUNT, RECORD = "count", "record"
+# Frames of a call stack, where nobody says how many.
+DEEPEST = 127
 # What a traced process calls the memory that it shares with us.
 NAME = "usdtbuild-trace"
 
@@ -204,11 +207,28 @@ class Target(NamedTuple):
         return f"{self.provider}:{self.name}" if self.provider else self.shown
 
 
+class Frame(NamedTuple):
+    """A call that is under way: its function, '' where that has no name, and its source line, 0 if that isn't known.
+
+    `address` is one in the instruction that it executes, `offset` how far that is from the function's beginning, or in
+    the file if it has no name; `module` is the file, '' for none. `inlined`: it is a part of the next one's code.
+    """
+
+    function: str
+    file: str = ""
+    line: int = 0
+    module: str = ""
+    address: int = 0
+    offset: int = 0
+    inlined: bool = False
+
+
 class Event(NamedTuple):
     """One hit. `target` is the number of its Target; `values` are its arguments in order.
 
     `held` is for how long, in nanoseconds, its thread has stood for the tracer before: `own` time goes on without that.
     `frame` is where on the stack a call's return address is, and at its entry what that is (`Wanted.frames`).
+    `stack` are the calls that it is in, the innermost first, if these are asked for.
     """
 
     time: int
@@ -218,6 +238,7 @@ class Event(NamedTuple):
     values: tuple[Value, ...]
     held: int = 0
     frame: tuple[int, ...] = ()
+    stack: tuple[Frame, ...] = ()
 
     @property
     def own(self) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
 from . import clock
+from .model import STACK
 from .own_returns import seen_alone
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ class Plan(NamedTuple):
     def keeps(self) -> bool:
         """Whether rings keep the last hits."""
         return self.last is not None
+
+    @property
+    def stack(self) -> int:
+        """How many bytes of the stack a hit brings."""
+        return max((one.size for target in self.targets for one in target.arguments if one.kind == STACK), default=0)
 
     def shaped(self, shape: Shape) -> Shape:
         """Return how rings of a shape are used."""

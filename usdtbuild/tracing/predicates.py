@@ -147,6 +147,8 @@ def tallies(
         side = side_of(measure, target)
         if measure.pair and not side:
             continue
+        if measures.CALLS in measure.by.split(",") and argument_index(target, measures.CALLS) < 0:
+            raise NotHereError("call stacks are made of records")
         keys = lowering.keys(measure.by, is_pair=bool(side))
         pair_keys = lowering.keys(measure.key, is_pair=bool(side))
         if pair_keys is None:

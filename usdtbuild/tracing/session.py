@@ -30,6 +30,7 @@ from .native import ticks_a_second
 from .patch.plausible import DAMAGED
 from .patch.rings import Decoder
 from .spool import Reader
+from .stacks import Stacks
 from .tracer import Reading, Tracer
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Session(Tracer):
         self._numbers = (-1, -1)  # of the descriptors of the spool and of the keeper, in the worker
         self._keeper = -1  # ends when the keeper has
         self._has_job = self._has_started = False
+        self._stacks = Stacks(wish.stack, hosts.HOST.number, mangled=wish.wanted.mangled)
 
     # -- the worker --------------------------------------------------------------------------------------------------
 
@@ -206,6 +208,7 @@ class Session(Tracer):
         if self._spool is not None:
             self._spool.close()
             self._spool = None
+        self._stacks.close()
 
     # -- what it tells -----------------------------------------------------------------------------------------------
 
@@ -228,6 +231,7 @@ class Session(Tracer):
         dropped = self._ended.dropped + sum(one.dropped for one in self._decoders.values())
         if dropped:
             self.warnings.insert(0, f"warning: the program has damaged its buffers: {dropped} records were dropped")
+        self.warnings += self._stacks.warnings
         if self._ended.damaged:
             self.warnings.insert(0, DAMAGED)
 
@@ -251,8 +255,13 @@ class Session(Tracer):
         self.refusals += message.refusals
 
     def _on_member(self, message: job.Member) -> None:
-        self._families.setdefault(message.family, Family())[message.inside] = message.pid
+        family = self._families.setdefault(message.family, Family())
+        self._stacks.forked(message.pid, family.values())
+        family[message.inside] = message.pid
         self.looked_up |= self._has_started  # one that came later
+
+    def _on_mapped(self, message: job.Mapped) -> None:
+        self._stacks.mapped(*message)
 
     def _on_noted(self, message: job.Noted) -> None:
         (self.news if message.at_once else self.warnings if message.always else self.notes).append(message.text)
@@ -262,7 +271,7 @@ class Session(Tracer):
         self._members[message.rings] = self._families.setdefault(message.family, Family())
 
     def _on_seen(self, message: job.Seen) -> None:
-        self._held += message.events
+        self._held += self._stacks.resolved(message.events)
         for event in message.events:
             self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
 
@@ -299,8 +308,9 @@ class Session(Tracer):
 
     _HANDLERS: dict[type, Callable[[Session, Any], None]] = {  # noqa: RUF012
         job.Started: _on_started, job.Targets: _on_targets, job.Refused: _on_refused, job.Sites: _on_sites,
-        job.Member: _on_member, job.Stood: _on_stood, job.Tabled: _on_tabled, job.Noted: _on_noted,
-        job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
+        job.Member: _on_member, job.Mapped: _on_mapped, job.Stood: _on_stood, job.Tabled: _on_tabled,
+        job.Noted: _on_noted, job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed,
+        job.Ended: _on_ended,
     }  # fmt: skip
 
     def _portions(self) -> Iterator[Sequence[Event]]:
@@ -349,7 +359,7 @@ class Session(Tracer):
                 self.left_out += sum(counts.values())
             else:
                 events = decoder.events(piece, self._clock, self._begun - _SLACK, time.monotonic_ns() + _SLACK)
-                self._held += processes.here(events)
+                self._held += self._stacks.resolved(processes.here(events))
 
     @property
     def totals(self) -> Totals:

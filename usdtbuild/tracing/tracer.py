@@ -44,6 +44,7 @@ class Ability(Flag):
     CALL_RETURNS = auto()
     TREE = auto()  # add up which functions call which
     KEEP = auto()  # keep the last hits only, where they happen
+    STACKS = auto()  # call stacks of hits
     WAIT = auto()  # let the program wait until all its hits are read
     EVALUATE = auto()  # filter, and add up; where an engine can't, hits are recorded, and evaluated afterwards
     # How the worker sees hits; nobody asks for these.
@@ -64,6 +65,7 @@ _LACKING = {
     Ability.CALLS: "sees no calls of library functions",
     Ability.CALL_RETURNS: "sees no returns of calls",
     Ability.TREE: "doesn't add up calls (--report, --graph)",
+    Ability.STACKS: "sees no call stacks (--stack)",
     Ability.WAIT: "doesn't let the program wait for it (--lossless)",
     Ability.KEEP: "doesn't keep the last hits in the program's memory (--last)",
 }
@@ -224,8 +226,9 @@ TRACERS: dict[str, Engine] = {
     "inside": Engine("inside", "Inside", _INSIDE, "inside"),
     "plugin": Engine("remote.counting", "Counting", Ability.EMULATOR | Ability.FUNCTIONS | Ability.CALLS,
                      "remote.counting", hidden=True),
-    "remote": Engine("remote.session", "Remote", _HERE & ~Ability.START & ~Ability.ATTACH | _ELSEWHERE,
-                     "remote.session", "counting through its gdb stub, which hangs when the program starts threads"),
+    "remote": Engine("remote.session", "Remote",
+                     _HERE & ~(Ability.START | Ability.ATTACH | Ability.STACKS) | _ELSEWHERE, "remote.session",
+                     "counting through its gdb stub, which hangs when the program starts threads"),
     "bpftrace": Engine("session", "Session", _ONLY_PROBES | Ability.SEVERAL | Ability.KERNEL | Ability.EVALUATE,
                        "others.watching",
                        "arguments are read as far as it can", worker=True),
@@ -256,6 +259,7 @@ def needed(wish: Job) -> Ability:
         Ability.TREE: wish.tree,
         Ability.KEEP: wish.last is not None,
         Ability.WAIT: bool(wish.patience),
+        Ability.STACKS: bool(wish.stack),
     }
     found = Ability(0)
     for ability, asked in abilities.items():

@@ -83,4 +83,5 @@ def _result(shape: Shape) -> Place | None:
     return None if place is None or place.address else place
 
 
-CALLING = Calling(_arguments, _result, _DWARF, "sp", 0)
+_KEPT = {**{number: f"x{number}" for number in range(19, 31)}, 31: "sp"}
+CALLING = Calling(_arguments, _result, _DWARF, "sp", 0, _KEPT, 29, 30, 48)

@@ -386,6 +386,44 @@ end \name
         copy_string copy
         copy_string copy_tagged, tags_off, tags_back
 
+# Copy the stack from x4 on to 8(x5), at most x8 bytes, as on x86-64, eight at a time: the stack pointer is a multiple of
+# 16. Changes x0 to x4, x8, x9.
+        .macro  copy_stack_of name, before, after
+template \name
+        mov     x9, x8
+        str     xzr, [x5]
+        mov     x0, sp
+        eor     x0, x0, x4
+        lsr     x0, x0, #12
+        cbz     x0, 2f
+1:      mov     x1, x4
+        try_x1  6f
+2:      \before
+        neg     x0, x4
+        ands    x0, x0, #0xfff          // bytes up to the end of the page
+        b.ne    3f
+        mov     x0, #0x1000
+3:      cmp     x0, x9
+        csel    x0, x0, x9, lo
+        sub     x9, x9, x0
+        ldr     x1, [x5]
+        add     x2, x5, x1
+        add     x1, x1, x0
+        str     x1, [x5]
+4:      ldr     x1, [x4], #8
+        str     x1, [x2, #8]
+        add     x2, x2, #8
+        subs    x0, x0, #8
+        b.hi    4b
+        \after
+        cbnz    x9, 1b
+6:      ret
+end \name
+        .endm
+
+        copy_stack_of copy_stack
+        copy_stack_of copy_stack_tagged, tags_off, tags_back
+
 # Try whether the 8 bytes at x4 can be read: x0 = 0 if not. Changes x0 to x3, x8.
 template probe
         and     x1, x4, #-8
@@ -501,6 +539,14 @@ template string                         // what was stored last points to a text
         add     x5, x5, x6
         bl      copy
 end string
+
+template stack                          // what was stored last is the stack pointer
+        ldr     x4, [x6, #:lo12:at]
+        number_32 x5, string_at
+        add     x5, x5, x6
+        number_32 x8, size
+        bl      copy_stack
+end stack
 
         .irp    target, x0, x4
         .irp    number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9

@@ -94,4 +94,5 @@ def _result(shape: Shape) -> Place | None:
     return Place(_pieces(held, shape.size, list(_RESULTS), list(_FLOAT_RESULTS)))
 
 
-CALLING = Calling(_arguments, _result, _DWARF, "rsp", _EIGHT)
+_KEPT = {3: "rbx", 6: "rbp", 7: "rsp", **{number: f"r{number}" for number in range(12, 16)}}
+CALLING = Calling(_arguments, _result, _DWARF, "rsp", _EIGHT, _KEPT, 6, 16)

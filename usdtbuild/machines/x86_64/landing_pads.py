@@ -14,6 +14,8 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ..unwind_table import search_table
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -96,16 +98,7 @@ class LandingPads:
 
     @cached_property
     def _index(self) -> tuple[list[int], list[int]]:
-        """The search table: where functions begin, sorted, and where their records are."""
-        head = self._read(self._header, 12) if self._header else b""
-        # version 1, pointer (any), count udata4, table datarel sdata4: the one form that linkers write
-        if len(head) < 12 or head[0] != 1 or head[2:4] != b"\x03\x3b":
-            return [], []
-        (count,) = struct.unpack_from("<I", head, 8)
-        raw = self._read(self._header + 12, 8 * count)
-        numbers = struct.unpack_from(f"<{len(raw) // 8 * 2}i", raw)
-        pairs = sorted((self._header + a, self._header + b) for a, b in zip(numbers[::2], numbers[1::2]))
-        return [start for start, _ in pairs], [record for _, record in pairs]
+        return search_table(self._read, self._header)
 
     def _at(self, address: int, size: int) -> _Reader:
         return _Reader(self._read(address, size), address, self._word)

@@ -363,6 +363,56 @@ template copy
         ret
 end copy
 
+# Copy the stack from rdx on to 8(%rcx), at most eax bytes, and how many can be read to (%rcx). Each page is tried, except
+# the one that this stack is in. Changes rax, rcx, rdx.
+template copy_stack
+        push    %rsi
+        push    %rdi
+        push    %rbx
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %r11
+        push    %rcx
+        pushf                   # the direction
+        cld
+        lea     8(%rcx), %r8
+        mov     %eax, %r9d
+        mov     %rdx, %rbx
+        mov     %rbx, %rax
+        xor     %rsp, %rax
+        shr     $12, %rax
+        jz      2f
+1:      try_rbx
+        je      3f
+2:      mov     %ebx, %ecx
+        or      $-4096, %ecx
+        neg     %ecx            # bytes up to the end of the page
+        cmp     %r9d, %ecx
+        cmova   %r9d, %ecx
+        sub     %ecx, %r9d
+        mov     %rbx, %rsi
+        add     %rcx, %rbx
+        mov     %r8, %rdi
+        rep movsb
+        mov     %rdi, %r8
+        test    %r9d, %r9d
+        jnz     1b
+3:      popf
+        pop     %rcx
+        lea     -8(%r8), %rax
+        sub     %rcx, %rax
+        mov     %rax, (%rcx)
+        pop     %r11
+        pop     %r10
+        pop     %r9
+        pop     %r8
+        pop     %rbx
+        pop     %rdi
+        pop     %rsi
+        ret
+end copy_stack
+
 # Try whether the 8 bytes at rdx can be read: equal if not. Keeps all registers but rax.
 template probe
         push    %rsi
@@ -467,6 +517,13 @@ template string                 # what was stored last points to a text
         lea     string_at(%rsi), %rcx
         call    copy
 end string
+
+template stack                  # what was stored last is the stack pointer
+        mov     at(%rsi), %rdx
+        lea     string_at(%rsi), %rcx
+        mov     $size, %eax
+        call    copy_stack
+end stack
 
         .irp    bits, 8, 16, 24, 32, 40, 48, 56
 template shift_\bits             # what is wanted begins so far up in the register

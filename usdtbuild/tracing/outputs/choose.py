@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import InputError, UsageError
 from ..call_report import REPORT, report_json
-from ..measures import Measure
+from ..measures import CALLS, Measure
 from ..stops import said_of
 from . import COUNTS, EVENTS, KEYS, Output, needs_of
 from .histogram import histogram_of
@@ -75,6 +75,7 @@ class Wishes(NamedTuple):
     and what the program is called there. `normalize`: strings that are keys, or in lines, are shown without their
     literals. `several`: lines say of which process they are. `slower`: each pair that takes so many seconds is
     shown, with so many hits that its thread had `before`, and no table. `calls` shows the tree of calls.
+    `stacks`: hits have their call stacks.
     """
 
     counting: bool = False
@@ -99,6 +100,7 @@ class Wishes(NamedTuple):
     slower: float = 0.0
     before: int = 0
     calls: Show | None = None
+    stacks: bool = False
 
     @property
     def tells_sums(self) -> bool:
@@ -239,6 +241,7 @@ def check(wishes: Wishes) -> None:
         raise UsageError("--slower says which pairs of --latency are shown one by one; give both")
     if wishes.before and not wishes.slower:
         raise UsageError("--before says how many hits are shown before a slow pair; give --slower, too")
+    _check_stacks(wishes)
     tables_too = wishes.counting or wishes.histogram or wishes.sum or wishes.by or wishes.top or wishes.every
     if wishes.slower and (tables_too or wishes.prometheus or wishes.otlp or not wishes.only_pairs):
         raise UsageError("--slower shows slow pairs, and no tables or other files: leave those out")
@@ -260,6 +263,17 @@ def check(wishes: Wishes) -> None:
                              f" {', '.join(_OF_CALLS)} draw those")  # fmt: skip
     if wishes.top and not (wishes.counting or wishes.by or wishes.latency or wishes.calls):
         raise UsageError("--top is about rows of the tables of --count, --by and --latency; ask for one of them")
+
+
+def _check_stacks(wishes: Wishes) -> None:
+    """Raise UsageError for call stacks that nothing shows."""
+    if not wishes.stacks or CALLS in wishes.by.split(","):
+        return
+    tables_too = wishes.counting or wishes.histogram or wishes.sum or wishes.by or wishes.latency or wishes.every
+    other = next((name for name in wishes.files if ending_of(name) not in (*TEXT, *_OWN_TIMES, ".jsonl")), "")
+    if other or tables_too:
+        raise UsageError("--stack is shown with hits one by one, with --by stack, and in .jsonl, .svg, .folded and"
+                         f" .pb.gz: leave out {f'-o {other}' if other else 'other tables'}")  # fmt: skip
 
 
 def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
@@ -348,8 +362,9 @@ def _format(ending: str, wishes: Wishes) -> Callable[[IO[str]], Output]:
     if wishes.counting:
         return lambda stream: _made("count", "CountFile", stream, ending)
     module, name, *_ = ENDINGS[ending]
-    more = (wishes.heading,) if ending == ".html" else ()
-    return lambda stream: _made(module, name, stream, *more)
+    more: dict[str, Any] = {"heading": wishes.heading} if ending == ".html" else {}
+    more |= {"calls": wishes.stacks} if ending in _OWN_TIMES else {}
+    return lambda stream: _made(module, name, stream, **more)
 
 
 def _made(module: str, name: str, *arguments: Any, **more: Any) -> Output:

@@ -37,8 +37,8 @@ class _Box(NamedTuple):
 class Flame(StacksOutput):
     """Writes the picture at the end."""
 
-    def __init__(self, stream: IO[str]) -> None:
-        super().__init__()
+    def __init__(self, stream: IO[str], *, calls: bool = False) -> None:
+        super().__init__(calls=calls)
         self._stream = stream
         self._left_out = 0
 
@@ -50,7 +50,7 @@ class Flame(StacksOutput):
         page = Path(__file__).parent / "page"
         total = boxes[0].value if boxes else 0
         said = f"{_amount(total, unit)} in all"
-        if unit == "hits":
+        if unit == "hits" and not self.calls:
             said += "; hits are counted, because nothing that was traced has an end"
         if self._left_out:
             said += f"; {self._left_out:,} frames are too narrow or too deep to be drawn, a .folded file has them"

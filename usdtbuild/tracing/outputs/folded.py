@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Folded(StacksOutput):
     """Writes them at the end."""
 
-    def __init__(self, stream: IO[str]) -> None:
-        super().__init__()
+    def __init__(self, stream: IO[str], *, calls: bool = False) -> None:
+        super().__init__(calls=calls)
         self._stream = stream
 
     def finish(self, report: Report) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import IO, TYPE_CHECKING
 
+from ..stacks import frame_json
 from . import EVENTS, Output
 from .values import argument_names, arguments_of, title
 
@@ -14,10 +15,14 @@ if TYPE_CHECKING:
     from ..model import Event, Target
 
 
+_SHORT = (",", ":")
+
+
 class JsonLines(Output):
     """Writes `{"time": ns, "pid": n, "tid": n, "probe": "provider:probe", "args": {...}}`.
 
-    An argument that couldn't be had is left out; for values see `plain_value`, and schemas/trace-hit.json.
+    With call stacks also `"stack": [...]`, the innermost call first. An argument that couldn't be had is left out; for
+    values see `plain_value`, and schemas/trace-hit.json.
     """
 
     needs = EVENTS
@@ -42,4 +47,6 @@ class JsonLines(Output):
         number = event.target
         shown = arguments_of(self._names[number], self._targets[number], event)
         head = f'"time":{event.time},"pid":{event.pid},"tid":{event.tid},"probe":{self._heads[number]}'
-        return f'{{{head},"args":{json.dumps(shown, separators=(",", ":"))}}}\n'
+        calls = json.dumps([frame_json(one) for one in event.stack], separators=_SHORT)
+        stack = f',"stack":{calls}' if event.stack else ""
+        return f'{{{head},"args":{json.dumps(shown, separators=_SHORT)}{stack}}}\n'

@@ -1,4 +1,4 @@
-"""What hits are told apart by (`--by`): arguments, the thread, the process and the probe; one, or several together."""
+"""What hits are told apart by (`--by`): arguments, thread, process, probe and call stack; one, or several together."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from ...errors import UsageError
 from ..filters import argument_index, said_arguments
-from ..measures import PROBE, PROCESS, THREAD
+from ..measures import CALLS, PROBE, PROCESS, THREAD
 from ..model import FLOAT, INTEGER, MISSING, POINTER, Argument, Unreadable
+from ..stacks import stack_text
 from .values import Show, argument_names, table_headings, title, value_text
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ..model import Event, Report, Target, Value
 
 JOINT = -1  # the table of all targets together
-_OWN = {THREAD: -1, PROCESS: -2, PROBE: -3}  # what stands for the place of a key that every hit has
+_OWN = {THREAD: -1, PROCESS: -2, PROBE: -3, CALLS: -4}  # what stands for the place of a key that every hit has
 _NUMBER = Argument("", "", 4, False, INTEGER)
 
 
@@ -101,9 +102,11 @@ class Keys:
     def _text(self, number: int, values: Sequence[Value]) -> str:
         target = self._targets[number]
         return ", ".join(
-            title(target) if place == _OWN[PROBE] else self._show(_argument_of(target, place), value)
+            title(target) if place == _OWN[PROBE]
+            else value.decode() if place == _OWN[CALLS] and isinstance(value, bytes)
+            else self._show(_argument_of(target, place), value)
             for place, value in zip(self.places[number], values)
-        )
+        )  # fmt: skip
 
 
 def find_argument(option: str, name: str, targets: Sequence[Target]) -> dict[int, int]:
@@ -138,6 +141,8 @@ def _argument_of(target: Target, place: int) -> Argument:
 
 def value_of(event: Event, place: int) -> Value:
     """Return a hit's value at a place of `Keys`."""
+    if place == _OWN[CALLS]:
+        return stack_text(event.stack).encode()
     if place < 0:
         return event.tid if place == _OWN[THREAD] else event.pid
     return event.values[place] if place < len(event.values) else MISSING

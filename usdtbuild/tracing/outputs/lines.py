@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 from ...inspection.demangle import without_parameters
 from ...text import one_line
 from ..model import ENTER, EXIT
+from ..stacks import frame_text
 from . import EVENTS, Output
 from .values import Show, argument_names, title, value_text
 
@@ -64,7 +65,8 @@ class Lines(Output):
         number = event.target
         shown = (self._call if self._calls[number] else self._hit)(event)
         process = f"{event.pid:>7} " if self._several else ""
-        return f"{after:12.6f} {process}{event.tid:>7} {shown}\n"
+        stack = "".join(f"{'':20} {frame_text(frame)}\n" for frame in event.stack)
+        return f"{after:12.6f} {process}{event.tid:>7} {shown}\n{stack}"
 
     def _values(self, event: Event) -> list[tuple[str, str]]:
         number = event.target

@@ -24,8 +24,8 @@ _BYTES = 2  # the wire type of texts and messages; that of numbers is 0
 class Pprof(StacksOutput):
     """Writes the profile at the end: nanoseconds of spans, or, where nothing has an end, hits."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__()
+    def __init__(self, stream: IO[bytes], *, calls: bool = False) -> None:
+        super().__init__(calls=calls)
         self._stream = stream
 
     def finish(self, report: Report) -> None:

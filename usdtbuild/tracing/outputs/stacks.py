@@ -1,6 +1,7 @@
 """Where time went, as a tree of stacks: what spans lie within each other, thread by thread, and how long each lasted.
 
 Where nothing that is traced has an end (entries of functions alone), hits are counted instead, each a stack of one.
+Where hits bring their call stacks, these are counted.
 What it makes is written by `folded`, `flame` and `pprof`.
 """
 
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from ...text import one_line
 from ..spans import BEGIN, POINT, find_roles
+from ..stacks import frame_name
 from . import EVENTS, Output
+from .values import title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +55,10 @@ class _Frame:
 class Stacks:
     """Builds the tree as hits come. What ends while inner spans are open ends those, too: their ends were lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, calls: bool = False) -> None:
+        """`calls`: count hits by their call stacks."""
+        self._calls = calls
+        self._targets: Sequence[Target] = ()
         self._roles: list[Role] = []
         self._open: dict[int, list[_Frame]] = {}
         self._times = Node()
@@ -64,10 +70,14 @@ class Stacks:
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets, or more of them."""
-        self._roles = find_roles(targets)
+        self._targets, self._roles = targets, find_roles(targets)
 
     def add(self, events: Sequence[Event]) -> None:
         """Take hits, oldest first."""
+        if self._calls:
+            for event in events:
+                self._add_calls(event)
+            return
         for event in events:
             role = self._roles[event.target]
             self._held[event.tid] = event.held
@@ -78,6 +88,16 @@ class Stacks:
             else:
                 self._end(event, role)
             self._last = event.time
+
+    def _add_calls(self, event: Event) -> None:
+        """Count a hit where it is called; a probe is the innermost frame."""
+        target, node = self._targets[event.target], self._hits
+        names = [frame_name(frame) for frame in reversed(event.stack)]
+        for name in [*names, title(target)] if target.provider else names:
+            if name not in node.below:
+                self._nodes += 1
+            node = node.child(name if name in node.below or self._nodes <= _MOST_NODES else OTHERS)
+        node.own += 1
 
     def _begin(self, event: Event, role: Role) -> None:
         self._any = True
@@ -141,8 +161,9 @@ class StacksOutput(Output):
     needs = EVENTS
     values = False
 
-    def __init__(self) -> None:
-        self._stacks = Stacks()
+    def __init__(self, *, calls: bool = False) -> None:
+        self._stacks = Stacks(calls=calls)
+        self.calls = calls
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""

@@ -160,20 +160,25 @@ def routines(
     made.pad(INT3, 16)
     probe = made.here
     made.add("probe")
-    return made.packed(**HOST.kernel.numbers), {"claim": at, "copy": copy, "probe": probe}
+    made.pad(INT3, 16)
+    copy_stack = made.here
+    made.add("copy_stack")
+    found = {"claim": at, "copy": copy, "probe": probe, "copy_stack": copy_stack}
+    return made.packed(**HOST.kernel.numbers), found
 
 
 # -- record stubs ------------------------------------------------------------------------------------------------------
 
 
 class Taken(NamedTuple):
-    """An argument for a record stub: its operand, whether it points to a string, and where in the slot it goes
-    (`string_at` is where the string's length is)."""
+    """An argument for a record stub: its operand, and where in the slot it goes. `copied` is the template that copies
+    what it points to, '' for none: its length goes to `string_at`, and it has at most `size` bytes if it is a stack."""
 
     operand: Operand
-    is_string: bool
+    copied: str
     at: int
     string_at: int
+    size: int = 0
 
 
 class Keeping(NamedTuple):
@@ -246,8 +251,8 @@ def _take(made: Code, index: int, argument: Taken, symbols: Mapping[str, int]) -
         made.add(f"{way}_{'signed' if operand.signed else 'unsigned'}_{operand.size}", at=argument.at, bit=bit)
     else:
         made.add("missing", bit=bit)
-    if argument.is_string:
-        made.add("string", at=argument.at, string_at=argument.string_at)
+    if argument.copied:
+        made.add(argument.copied, at=argument.at, string_at=argument.string_at, size=argument.size)
 
 
 def load_register(made: Code, place: OperandPlace) -> bool:

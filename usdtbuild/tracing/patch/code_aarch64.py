@@ -97,7 +97,10 @@ def routines(
     made.add(features.copy, string_size=shape.string_size, known_from=known[0], known_size=known[1])
     probe = made.here
     made.add("probe")
-    return made.packed(**HOST.kernel.numbers), {"claim": at, "copy": copy, "probe": probe}
+    copy_stack = made.here
+    made.add(features.copy.replace("copy", "copy_stack"))
+    found = {"claim": at, "copy": copy, "probe": probe, "copy_stack": copy_stack}
+    return made.packed(**HOST.kernel.numbers), found
 
 
 def record_stub(
@@ -136,8 +139,8 @@ def _take(made: Code, index: int, argument: Taken) -> None:
         made.add(f"{way}_{'signed' if operand.signed else 'unsigned'}_{operand.size}", at=argument.at, bit=bit)
     else:
         made.add("missing", bit=bit)
-    if argument.is_string:
-        made.add("string", at=argument.at, string_at=argument.string_at)
+    if argument.copied:
+        made.add(argument.copied, at=argument.at, string_at=argument.string_at, size=argument.size)
 
 
 def load_register(made: Code, place: OperandPlace) -> bool:

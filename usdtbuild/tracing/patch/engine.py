@@ -90,14 +90,13 @@ class PatchEngine:
         arguments = [len(target.arguments) for target in plan.targets]
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
         # Bytes that each ring should have, and how many it has.
-        self.wanted_size = plan.ring_size(slot_for(arguments, strings, plan.string_size))
+        self.wanted_size = plan.ring_size(slot_for(arguments, strings, plan.string_size, plan.stack))
         self.buffer_size = self.wanted_size if plan.what == COUNT else _affordable(self.wanted_size, pid, plan.keeps)
-        self.shape = plan.shaped(shape_for(arguments, strings, plan.string_size, self.buffer_size))
+        self.shape = plan.shaped(shape_for(arguments, strings, plan.string_size, self.buffer_size, plan.stack))
         self.first, self.is_short = FIRST, False  # bytes of each ring with memory from the start; they should be more
-        self._limited = False
         self._unused: list[tuple[int, int]] = []  # what earlier traces have left that goes now
         self.paired_by, self.pair_keys = self, list[Any]()  # where begins of pairs wait, and their keys
-        self._over = False  # the rings take the place of an earlier trace's
+        self._limited = self._over = False  # over: the rings take the place of an earlier trace's
         self.dropped = self.waited = 0  # records in damaged rings, and ticks that threads have waited for room
         self._begun, self.plausible = clock.now(), Plausible()
 

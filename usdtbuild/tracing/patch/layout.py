@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from ...record import NamedTuple
 from ..maps import PAGE, unwritable
 from ..measures import Measure
-from ..model import COUNT, LIBRARIES, STRING, Refusal
+from ..model import COUNT, LIBRARIES, STACK, STRING, Refusal
 from ..predicates import BEGIN, PROCESS
+from ..stacks import BEHIND
 from . import code, tables
 from .evaluated import Action, asked, awaited
 from .forms import JUMP_SIZE, Form, behind_leads, leads_of
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from .machine import Machine
     from .mirrors import Mirrors
     from .spot import Spot
+
+
+_COPIED = {STRING: "string", STACK: "stack"}  # kinds of arguments that are copied, and the templates that do it
 
 
 class Part(NamedTuple):
@@ -193,7 +197,13 @@ def _spec(plan: Plan, spot: Spot) -> SiteSpec:
 
 def _taken(spot: Spot, spec: SiteSpec) -> list[code.Taken]:
     return [
-        code.Taken(_moved(operand, _pushed(spot)), argument.kind == STRING, code.HEADER + 8 * index, place)
+        code.Taken(
+            _moved(operand, _pushed(spot)),
+            _COPIED.get(argument.kind, ""),
+            code.HEADER + 8 * index,
+            place,
+            argument.size,
+        )
         for index, (operand, argument, place) in enumerate(zip(spot.site.operands, spec.arguments, spec.strings))
     ]
 
@@ -205,6 +215,8 @@ def _pushed(spot: Spot) -> int:
 
 
 def _moved(operand: Operand, by: int) -> Operand:
+    if by and operand.text == BEHIND:  # what the call has left says so
+        return operand._replace(place=operand.place._replace(displacement=0))
     if operand.place.base != "rsp":
         return operand
     return operand._replace(place=operand.place._replace(displacement=operand.place.displacement + by))

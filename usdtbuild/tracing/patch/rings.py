@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import native
-from ..model import FLOAT, FRAMES, MISSING, STRING, Event, Unreadable, string
+from ..model import FLOAT, FRAMES, MISSING, STACK, STRING, Event, Unreadable, string
 from ..spare import spare_memory
 from .code import GONE, HEAD, HEADER, READY, RING_HEADER, RINGS, TAIL, WAITED, Shape
 
@@ -301,7 +301,8 @@ def _reader(spec: SiteSpec, longest: int) -> Callable[[bytes, int], tuple[Value,
             letters = _INTEGERS.get(size, "Q")
             pattern += letters.lower() if signed else letters
     unpack = struct.Struct(pattern).unpack_from
-    strings = [(i, at) for i, at in enumerate(spec.strings) if at]
+    stacks = [i for i, argument in enumerate(spec.arguments) if argument.kind == STACK]
+    strings = [(i, at) for i, at in enumerate(spec.strings) if at and i not in stacks]
     missing_at = struct.Struct("<I").unpack_from
 
     def plain(raw: bytes, at: int) -> tuple[Value, ...]:
@@ -328,18 +329,34 @@ def _reader(spec: SiteSpec, longest: int) -> Callable[[bytes, int], tuple[Value,
                 values[index] = string(raw[at + place + 8 : at + place + 8 + length], longest)
         return tuple(values)
 
-    return with_strings if strings else plain
+    def with_stacks(raw: bytes, at: int) -> tuple[Value, ...] | None:
+        found = with_strings(raw, at)
+        if found is None:
+            return None
+        values = list(found)
+        for index in stacks:
+            place, most = at + spec.strings[index], spec.arguments[index].size
+            length = int.from_bytes(raw[place : place + 8], "little")
+            if length > most:
+                return None
+            values[index] = raw[place + 8 : place + 8 + length]
+        return tuple(values)
+
+    return with_stacks if stacks else with_strings if strings else plain
 
 
-def slot_for(argument_counts: Sequence[int], string_counts: Sequence[int], string_size: int) -> int:
-    """Return how many bytes a slot needs for any of targets with so many arguments and strings."""
+def slot_for(argument_counts: Sequence[int], string_counts: Sequence[int], string_size: int, stack: int = 0) -> int:
+    """Return how many bytes a slot needs for any of targets with so many arguments and strings, and bytes of stack."""
     padded = -(-string_size // 8) * 8
-    return HEADER + max((8 * n + (8 + padded) * s for n, s in zip(argument_counts, string_counts)), default=0)
+    sizes = (8 * n + (8 + padded) * s for n, s in zip(argument_counts, string_counts))
+    return HEADER + max(sizes, default=0) + (8 + stack if stack else 0)
 
 
-def shape_for(argument_counts: Sequence[int], string_counts: Sequence[int], string_size: int, buffer: int) -> Shape:
+def shape_for(
+    argument_counts: Sequence[int], string_counts: Sequence[int], string_size: int, buffer: int, stack: int = 0
+) -> Shape:
     """Return the shape of slots and rings for targets with so many arguments and strings; `buffer` bytes a ring."""
-    slot = slot_for(argument_counts, string_counts, string_size)
+    slot = slot_for(argument_counts, string_counts, string_size, stack)
     slots = 64
     while slots * 2 * slot <= buffer:
         slots *= 2
@@ -352,9 +369,9 @@ def string_places(arguments: Sequence[Argument], string_size: int) -> tuple[int,
     padded = -(-string_size // 8) * 8
     places, at = [], HEADER + 8 * len(arguments)
     for argument in arguments:
-        if argument.kind == STRING:
+        if argument.kind in {STRING, STACK}:
             places.append(at)
-            at += 8 + padded
+            at += 8 + (padded if argument.kind == STRING else argument.size)
         else:
             places.append(0)
     return tuple(places)
