@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import sys
 from collections import Counter
 from pathlib import PurePath
@@ -417,12 +416,16 @@ def _of_program(job: Job) -> Job:
 
 def _recording_calls(job: Job) -> Job:
     """Return the job that records calls and returns, to add them up. Raises UsageError."""
+    from ..machines import facts_of
+    from ..tracing.hosts import HOST
+
     if job.engine not in {AUTO, "patch"}:
         raise UsageError("with -p, --exe and -o, --report and --graph add up what the engine patch records; leave out"
                          f" --engine {job.engine}")  # fmt: skip
-    if platform.machine() != "x86_64":
-        raise UsageError("--report and --graph with -p, --exe, -o or --engine patch are for x86-64: returns are"
-                         " known there alone")  # fmt: skip
+    known = facts_of(HOST.number)
+    if known is None or not known.returns:
+        raise UsageError("--report and --graph with -p, --exe, -o or --engine patch need to know all returns of a"
+                         f" function, and of {HOST.title} nobody does")  # fmt: skip
     job = _of_program(job)
     return job._replace(wanted=job.wanted._replace(returns=True, frames=True), engine="patch")
 
