@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.machines.numbers import EM_S390, EM_X86_64
+from usdtbuild.tracing.model import PROBE, Module, Site, Target
+from usdtbuild.tracing.stacks import with_stack
+
 from .conftest import built_with_probes
 
 PROVIDER = "provider calls { probe here(int); };"
@@ -285,6 +289,14 @@ def test_lines_say_where_in_the_source_a_call_is(program: Any, usdtbuild: Any) -
 )
 def test_stacks_that_nothing_would_show_are_refused(refused: Callable[..., str], words: Any, said: str) -> None:
     assert said in refused("--stack", *words)
+
+
+def test_a_target_of_a_machine_whose_stacks_are_not_read_stays_as_it_is() -> None:
+    site = Site(0x1000, 0x1000, ())
+    target = Target(0, PROBE, "calls", "here", Module("/app", 0, "", EM_S390), (), (site,))
+    assert with_stack(target) is target
+    ours = with_stack(target._replace(module=Module("/app", 0, "", EM_X86_64)))
+    assert [len(one.operands) for one in ours.sites] == [len(ours.arguments)]
 
 
 @pytest.mark.live

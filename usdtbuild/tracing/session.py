@@ -30,7 +30,7 @@ from .native import ticks_a_second
 from .patch.plausible import DAMAGED
 from .patch.rings import Decoder
 from .spool import Reader
-from .stacks import Stacks
+from .stacks import Stacks, calling_of
 from .tracer import Reading, Tracer
 
 if TYPE_CHECKING:
@@ -79,10 +79,12 @@ class WorkerError(UsdtError):
         self.exit_code = exit_code
 
 
-def why_not(_: Job) -> str:
+def why_not(wish: Job) -> str:
     """Return why no process can be traced from here, '' if one can."""
     if not sys.platform.startswith("linux"):
         return f"our own tracer is for Linux, and this is {sys.platform}"
+    if wish.stack and not hosts.why_not() and calling_of(hosts.HOST.number) is None:
+        return "call stacks are read on x86-64 and aarch64 only"
     with contextlib.suppress(OSError, ValueError):
         if not hosts.why_not() and int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text("ascii")) > 2:
             return "kernel.yama.ptrace_scope forbids tracing"

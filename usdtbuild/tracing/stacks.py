@@ -43,11 +43,10 @@ BEHIND = "behind"  # the operand that is the address behind a site
 _SIGNAL = "<signal handler called>"
 
 
-def _calling(machine: int) -> Calling:
+def calling_of(machine: int) -> Calling | None:
+    """Return a machine's convention, None where stacks are not read."""
     facts = facts_of(machine)
-    assert facts is not None
-    assert facts.calling is not None
-    return facts.calling()
+    return facts.calling() if facts is not None and facts.calling is not None else None
 
 
 def _others(calling: Calling) -> list[tuple[int, str]]:
@@ -60,7 +59,9 @@ def _operand(kind: str, text: str, **more: str | int) -> Operand:
 
 def with_stack(target: Target) -> Target:
     """Return a target whose hits bring their stacks, in values behind those of its arguments."""
-    calling = _calling(target.module.machine)
+    calling = calling_of(target.module.machine)
+    if calling is None:
+        return target  # of another machine, which no engine takes
     word = Argument("", "", 8, False, INTEGER)
     own = len(target.arguments)
     arguments = (*target.arguments, word, Argument("", "", COPIED, False, STACK),
@@ -143,7 +144,8 @@ class Stacks:
     def __init__(self, most: int, machine: int, *, mangled: bool = False) -> None:
         """`most` frames each; 0: hits bring no stacks."""
         self._most, self._machine, self._mangled = most, machine, mangled
-        self._others = [number for number, _ in _others(_calling(machine))] if most else []
+        calling = calling_of(machine) if most else None
+        self._others = [number for number, _ in _others(calling)] if calling is not None else []
         self._added = len(self._others) + 3
         self._spaces: dict[int, _Space] = {}
         self._open: dict[tuple[str, int, int], int] = {}  # descriptors
