@@ -270,7 +270,7 @@ class Arming:
             with self.tracees.calmly():
                 found: Selection = apart(self.wish.user, lambda opened: select(
                     process.pid, self.wish.wanted, 0, frozenset(process.modules), opened))  # fmt: skip
-                known = self._typed(process, found.targets)
+                known = _typed(self, process.pid, found.targets)
         except InputError as error:
             raise TracerError(str(error)) from None
         if found.refusals and has_ended(process.pid):
@@ -283,14 +283,6 @@ class Arming:
         self.tell_refusals(found.refusals)
         if targets:
             self._arm_targets(process, [with_stack(one) for one in targets] if self.wish.stack else targets)
-
-    def _typed(self, process: Process, targets: Sequence[Target]) -> Sequence[Target]:
-        """Return targets, of which functions have their arguments."""
-        if not any(target.kind in {ENTER, EXIT} for target in targets):
-            return targets
-        from .typed import typed  # what reads debug information takes a third of the time that all else takes
-
-        return typed(process.pid, targets, self.wish, lambda text: self.owner.tell(job.Noted(text)))
 
     def _numbered(self, targets: Sequence[Target]) -> list[Target]:
         """Give targets their numbers, and tell of those that are new."""
@@ -497,6 +489,15 @@ def _fallen_back(reason: str, targets: Counter[str]) -> str:
     cost = f"a breakpoint costs {_COST} a hit, a jump some nanoseconds"
     return (f"{'1 site is' if number == 1 else f'{number} sites are'} watched by a breakpoint"
             f" ({', '.join(names[:_FEW])}{more}): {reason} ({cost}; -x leaves them out)")  # fmt: skip
+
+
+def _typed(arming: Arming, pid: int, targets: Sequence[Target]) -> Sequence[Target]:
+    """Return targets of a process, of which functions have their arguments."""
+    if not any(target.kind in {ENTER, EXIT} for target in targets):
+        return targets
+    from .typed import typed  # what reads debug information takes a third of the time that all else takes
+
+    return typed(pid, targets, arming.wish, lambda text: arming.owner.tell(job.Noted(text)))
 
 
 def _check_for_kernel(plan: Plan, target: Target) -> None:
