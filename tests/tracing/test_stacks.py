@@ -252,6 +252,36 @@ def test_stacks_end_where_nothing_more_is_known(
     assert found[2:] == by_gdb[2:]
 
 
+THREADS = r"""
+#include <pthread.h>
+#include "calls.h"
+static void *thread(void *unused) { for (int i = 0; i < 5; i++) CALLS_HERE(i); return unused; }
+int main(void)
+{
+    pthread_t threads[8];
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 16384);
+    pthread_attr_setguardsize(&small, 0);
+    for (int round = 0; round < 100; round++) {
+        for (int i = 0; i < 8; i++) pthread_create(&threads[i], &small, thread, 0);
+        for (int i = 0; i < 8; i++) pthread_join(threads[i], 0);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_threads_whose_stacks_come_and_go_survive(engine: str, usdtbuild: Any, run: Any, tmp_path: Path) -> None:
+    """Their stacks end right above the first frame, and beside others that are unmapped meanwhile."""
+    program = built_with_probes(run, tmp_path, "calls", PROVIDER, THREADS, "-O2", "-pthread")
+    file = tmp_path / "stacks.folded"
+    usdtbuild("trace", "--engine", engine, "--lossless", "--stack", "-P", "calls:here", "-o", file, "--", program)
+    (line,) = file.read_text().splitlines()
+    assert line.endswith(";thread;calls:here 4000")
+
+
 def test_outputs_count_hits_by_their_stacks(program: Any, usdtbuild: Any, tmp_path: Path) -> None:
     folded, svg, profile = (tmp_path / f"stacks{ending}" for ending in (".folded", ".svg", ".pb.gz"))
     files = [word for file in (folded, svg, profile) for word in ("-o", file)]

@@ -220,7 +220,7 @@ class _InFile(Output):
         for stream in self._streams:
             self._do(stream.flush)
         notes = [*self._output.notes]
-        if report.stops is not None and ending_of(self._name) in _OWN_TIMES:
+        if report.stops is not None and ending_of(self._name) in _OWN_TIMES and not getattr(self._output, "calls", 0):
             notes.append(said_of(report.stops))
         elif report.stops is not None and ending_of(self._name) in _TIMES and self.needs == EVENTS:
             notes.append("the times include stops at breakpoints; --latency and .svg subtract them")
