@@ -61,17 +61,17 @@ def _with(target: Target, known: Mapping[int, Typed | None]) -> Target:
     found = known.get(target.sites[0].begins) if target.kind in {ENTER, EXIT} else None
     if found is None:
         return target
-    return _reading(target, found.arguments if target.kind == ENTER else found.result)
+    return _reading(target, found.arguments if target.kind == ENTER else found.result, instead=True)
 
 
-def _reading(target: Target, more: Sequence[tuple[Argument, Operand]]) -> Target:
-    """Return a function with more arguments, or results."""
+def _reading(target: Target, more: Sequence[tuple[Argument, Operand]], *, instead: bool = False) -> Target:
+    """Return a function with more arguments, or results; or with these alone."""
     operands = tuple(operand for _, operand in more)
 
     def read(site: Site) -> Site:
-        return site._replace(operands=site.operands + operands, returns=tuple(map(read, site.returns)))
+        return site._replace(operands=site.operands * (not instead) + operands, returns=tuple(map(read, site.returns)))
 
-    arguments = (*target.arguments, *(argument for argument, _ in more))
+    arguments = (*target.arguments * (not instead), *(argument for argument, _ in more))
     return target._replace(arguments=arguments, sites=tuple(map(read, target.sites)))
 
 
