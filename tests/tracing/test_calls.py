@@ -92,7 +92,7 @@ def test_table_tree_and_timeline_are_of_the_same_calls(program: Path, usdtbuild:
 def test_a_process_that_runs_has_a_report(program: Path, usdtbuild: Any) -> None:
     with subprocess.Popen([program, "on"]) as running:
         try:
-            done = usdtbuild("trace", "--report", "--duration", "0.3", "-p", running.pid)
+            done = usdtbuild("trace", "--report", "--duration", "4", "-p", running.pid)
         finally:
             running.kill()
     found = counts_of(done.stdout)
