@@ -238,14 +238,14 @@ def test_a_worker_that_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 LOOKING = """
 import os, socket, sys, time
 from multiprocessing.connection import Connection
-from usdtbuild.tracing import arming, job, worker
+from usdtbuild.tracing import job, lookups, worker
 from usdtbuild.tracing.selection import Wanted
 
 def look(*_):
     os.write(writer, b"!")
     time.sleep(600)
 
-arming.select = look
+lookups.select = look
 ours, theirs = socket.socketpair()
 reader, writer = os.pipe()
 spool = os.open("/dev/null", os.O_WRONLY)
@@ -332,7 +332,7 @@ print(said.message if isinstance(said, job.Failed) else "ended")
 @pytest.mark.parametrize(
     ("slow", "said"),
     [
-        (("arming", "select", "60", "auto", "0.2"), "probes were still being looked up"),
+        (("lookups", "select", "60", "auto", "0.2"), "probes were still being looked up"),
         (("patch.layout", "build", "60", "patch", "0.2"), "probes were still being looked up"),
         (("trap.breakpoints", "_breakpoint", "0.8", "trap", "2"), r"[123] of \d+ places were armed"),
     ],

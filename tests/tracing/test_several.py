@@ -19,10 +19,13 @@ from typing import Any
 import pytest
 
 import usdtbuild
+from usdtbuild.tracing import lookups
+from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.keeper import _GONE, _PROCESS, _TRAP, _Said
 from usdtbuild.tracing.measures import Measure
 from usdtbuild.tracing.patch import tables
 from usdtbuild.tracing.running import running
+from usdtbuild.tracing.selection import Selection, Wanted, select
 
 from .conftest import SOURCES
 
@@ -387,6 +390,32 @@ def test_children_that_run_already_are_traced(start: Started, engine: str) -> No
     assert "runs already" not in said
     assert parent.text() == before
     assert (parent.does("tell"), parent.ends(), shell.does("go"), shell.ends()) == ("30", 0, "40", 0)
+
+
+def test_files_are_read_once_for_all_that_have_loaded_them(
+    several: Path, start: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found for the second process, elsewhere in memory, is what would have been found by reading."""
+    read = list[int]()
+
+    def counted(pid: int, *more: Any) -> Selection:
+        read.append(pid)
+        return select(pid, *more)
+
+    monkeypatch.setattr(lookups, "select", counted)
+    path = tmp_path / "several"
+    shutil.copy(several, path)
+    wanted = Wanted(probes=("*:*",))
+    looking, pids = lookups.Lookups(Job(wanted)), [start(1, 0, path).pid for _ in range(3)]
+    for pid in pids:
+        found = looking.look(pid, frozenset())
+        assert found == select(pid, wanted)
+        assert {one.name for one in found.targets} >= {"begin", "end"}
+    assert read == pids[:1]
+    assert len({one.sites[0].address for pid in pids for one in looking.look(pid, frozenset()).targets}) > 3
+    path.chmod(0o700)  # a file that has changed is another one
+    looking.look(pids[1], frozenset())
+    assert read == pids[:2]
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])

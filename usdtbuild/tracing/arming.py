@@ -11,7 +11,6 @@ import itertools
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from ..apart import apart
 from ..errors import InputError
 from ..inspection.process import mapped_files
 from ..text import one_line
@@ -21,9 +20,10 @@ from .errors import LateError, ProgramGoneError, RoomTakenError, TracerError
 from .filters import FilterError
 from .hosts import HOST
 from .keeper import KEEPER
+from .lookups import Lookups
 from .maps import Memory, areas, has_ended
 from .measures import added
-from .model import COUNT, ENTER, EXIT, RECORD, Refusal, Target, Totals
+from .model import COUNT, ENTER, RECORD, Refusal, Target, Totals
 from .notice import Notice, plan_for
 from .numbering import Numbering
 from .own_returns import in_place
@@ -32,7 +32,6 @@ from .patch.evaluated import check
 from .patch.rings import FIRST
 from .plan import Plan
 from .predicates import BEGIN, END, NotHereError, pair_width, side_of
-from .selection import select
 from .stacks import with_stack
 from .tracer import TRACERS, Ability
 from .trap.breakpoints import Breakpoints
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from .model import Site
     from .others.bpftrace import Kernel
     from .owner import Owner
-    from .selection import Selection
     from .tracees import Tracees
 
 HOOK = -1  # the target number of what is set in the dynamic linker
@@ -173,6 +171,7 @@ class Arming:
         self._can = TRACERS[wish.engine].can
         self.stood_still = 0.0
         self._numbers = Numbering(wish.wanted.shown_as)
+        self._lookups = Lookups(wish, lambda text: owner.tell(job.Noted(text)))
         self._engines: list[patch.PatchEngine] = []
         self._told: set[Refusal] = set()
         self._used: set[str] = set()
@@ -268,9 +267,7 @@ class Arming:
             process.forget(*process.modules.pop(key))
         try:
             with self.tracees.calmly():
-                found: Selection = apart(self.wish.user, lambda opened: select(
-                    process.pid, self.wish.wanted, 0, frozenset(process.modules), opened))  # fmt: skip
-                known = _typed(self, process.pid, found.targets)
+                found = self._lookups.look(process.pid, frozenset(process.modules))
         except InputError as error:
             raise TracerError(str(error)) from None
         if found.refusals and has_ended(process.pid):
@@ -279,7 +276,7 @@ class Arming:
             key = (target.module.path, target.module.load_bias)
             if key not in process.modules:
                 process.modules[key] = _extent(target, mapped)
-        targets = self._numbered(known)
+        targets = self._numbered(found.targets)
         self.tell_refusals(found.refusals)
         if targets:
             self._arm_targets(process, [with_stack(one) for one in targets] if self.wish.stack else targets)
@@ -489,15 +486,6 @@ def _fallen_back(reason: str, targets: Counter[str]) -> str:
     cost = f"a breakpoint costs {_COST} a hit, a jump some nanoseconds"
     return (f"{'1 site is' if number == 1 else f'{number} sites are'} watched by a breakpoint"
             f" ({', '.join(names[:_FEW])}{more}): {reason} ({cost}; -x leaves them out)")  # fmt: skip
-
-
-def _typed(arming: Arming, pid: int, targets: Sequence[Target]) -> Sequence[Target]:
-    """Return targets of a process, of which functions have their arguments."""
-    if not any(target.kind in {ENTER, EXIT} for target in targets):
-        return targets
-    from .typed import typed  # what reads debug information takes a third of the time that all else takes
-
-    return typed(pid, targets, arming.wish, lambda text: arming.owner.tell(job.Noted(text)))
 
 
 def _check_for_kernel(plan: Plan, target: Target) -> None:
