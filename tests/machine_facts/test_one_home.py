@@ -40,6 +40,7 @@ NO_CODE = {
     "elf/layout.py": "types of sections",
     "elf/tags.py": "tags",
     "functions/calls/slots.py": "types of segments",
+    "inspection/unwind.py": "a type of segments",
     "commands/dof.py": "a type of sections",
     "rights.py": "a version of the kernel's, and an entry of its tables",
     "inspection/process.py": "the last address of a section",

@@ -84,7 +84,7 @@ def why_not(wish: Job) -> str:
     if not sys.platform.startswith("linux"):
         return f"our own tracer is for Linux, and this is {sys.platform}"
     if wish.stack and not hosts.why_not() and calling_of(hosts.HOST.number) is None:
-        return "call stacks are read on x86-64 and aarch64 only"
+        return f"call stacks of {hosts.HOST.title} programs are not read"
     with contextlib.suppress(OSError, ValueError):
         if not hosts.why_not() and int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text("ascii")) > 2:
             return "kernel.yama.ptrace_scope forbids tracing"
