@@ -76,3 +76,10 @@ def test_nothing_is_imported_that_a_header_does_not_need(module: str, words: str
     assert found - ours <= ALLOWED_IN_HEADERS
     assert len(ours) <= most, sorted(ours)
     assert "APP_GO" in (folder / "made.h").read_text()
+
+
+def test_a_trace_of_probes_imports_nothing_that_reads_debug_information() -> None:
+    """Of what attaching takes, most is imports, of two processes."""
+    for module in ("worker", "session", "follower"):
+        script = f"import sys, usdtbuild.tracing.{module}; sys.exit('elftools' in sys.modules)"
+        subprocess.run([sys.executable, "-c", script], check=True)

@@ -9,14 +9,11 @@ it is unknown, so nothing that a program has there can do harm.
 from __future__ import annotations
 
 import contextlib
+import functools
 import struct
 from bisect import bisect_right
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
-
-from elftools.dwarf.callframe import FDE, CallFrameInfo
-from elftools.dwarf.dwarf_expr import DWARFExprParser
-from elftools.dwarf.structs import DWARFStructs
 
 from ..machines import facts_of
 from ..machines.unwind_table import search_table
@@ -25,17 +22,26 @@ from ..record import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from elftools.dwarf.callframe import FDE
+
     from ..elf.image import Image
     from ..machines.calling import Calling
 
 _PT_GNU_EH_FRAME = 0x6474E550
 _RECORD, _EXPRESSION = 1 << 16, 64  # bytes of one record, and of an expression, that are read, at most
-_STRUCTS = DWARFStructs(little_endian=True, dwarf_format=32, address_size=8)
 _MASK = (1 << 64) - 1
 # Rules that compute something, and whether that is where the register has been stored, or its value.
 _PLACES = {"OFFSET": True, "EXPRESSION": True, "VAL_OFFSET": False, "VAL_EXPRESSION": False}
 # Why a stack ends before its outermost frame: what comes then was not copied (or not asked for); nobody knows.
 CUT, LOST = "[...]", "[?]"
+
+
+@functools.cache
+def library() -> tuple[Any, Any, Any]:
+    """Import what reads records, which takes long, and has to be done before rights are given up."""
+    from elftools.dwarf import callframe, dwarf_expr, structs
+
+    return callframe, dwarf_expr, structs.DWARFStructs(little_endian=True, dwarf_format=32, address_size=8)
 
 
 class Row(NamedTuple):
@@ -102,8 +108,9 @@ class Rows:
 
 
 def _entries(section: bytes, address: int) -> list[FDE]:
-    found = CallFrameInfo(BytesIO(section), len(section), address, _STRUCTS, for_eh_frame=True).get_entries()
-    return [one for one in found if isinstance(one, FDE)]
+    callframe, _, structs = library()
+    found = callframe.CallFrameInfo(BytesIO(section), len(section), address, structs, for_eh_frame=True).get_entries()
+    return [one for one in found if isinstance(one, callframe.FDE)]
 
 
 class Top(NamedTuple):
@@ -211,7 +218,8 @@ def _value(expression: bytes, registers: Mapping[int, int], memory: _Memory, cfa
     _UnknownError."""
     stack = [] if cfa is None else [cfa]
     try:
-        for one in DWARFExprParser(_STRUCTS).parse_expr(list(expression)):
+        _, dwarf_expr, structs = library()
+        for one in dwarf_expr.DWARFExprParser(structs).parse_expr(list(expression)):
             name = one.op_name.removeprefix("DW_OP_")
             if name.startswith("breg"):
                 stack.append(_known(registers, int(name[4:])) + one.args[0])

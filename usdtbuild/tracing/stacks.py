@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..formats.operands import CONSTANT, MEMORY, REGISTER, Operand, OperandPlace
 from ..inspection.demangle import demangle_if_possible, without_parameters
 from ..inspection.process import descriptor_of, load_biases, read_mapped
-from ..inspection.unwind import CUT, LOST, Row, Rows, Top, Walk
+from ..inspection.unwind import CUT, LOST, Row, Rows, Top, Walk, library
 from ..limits import DEBUG_MEMORY, DEBUG_SECONDS
 from ..machines import facts_of
 from ..record import NamedTuple
@@ -143,6 +143,8 @@ class Stacks:
 
     def __init__(self, most: int, machine: int, *, mangled: bool = False) -> None:
         """`most` frames each; 0: hits bring no stacks."""
+        if most:
+            library()
         self._most, self._machine, self._mangled = most, machine, mangled
         calling = calling_of(machine) if most else None
         self._others = [number for number, _ in _others(calling)] if calling is not None else []
