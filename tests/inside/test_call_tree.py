@@ -48,7 +48,7 @@ def programs(run: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     (folder / "library.c").write_text(LIBRARY)
     made = {}
     for name, entries in (("ours", "7,5"), ("theirs", "5")):
-        flags = ("-O0", "-g", f"-fpatchable-function-entry={entries}")
+        flags = ("-O0", "-g", "-falign-functions=32", f"-fpatchable-function-entry={entries}")
         made[name], made[f"{name}.so"] = folder / name / "calls", folder / name / "library.so"
         made[name].parent.mkdir()
         run("gcc", *flags, "-Wall", "-Wextra", "-Werror", HERE / "calls.c", "-lpthread", "-ldl", "-o", made[name])
@@ -536,7 +536,7 @@ def test_percentiles_and_the_longest_call(usdtbuild: Any, cache: Path, run: Any,
 def test_a_damaged_tree_ends() -> None:
     """The traced program can write to it: a node that is its own sibling or child is taken once."""
     node = (7).to_bytes(4, "little") + (1).to_bytes(4, "little") * 2 + b"\0" * 52
-    assert [one.name for one in read_tree(node * 2 + b"\xff" * 64, {}).roots] == ["?"]
+    assert [one.name for one in read_tree(node * 3 + b"\xff" * 64, {}, lambda: (1, 1)).roots] == []
 
 
 def test_a_tree_is_read_in_the_order_of_first_calls() -> None:
@@ -545,8 +545,103 @@ def test_a_tree_is_read_in_the_order_of_first_calls() -> None:
                    *(n.to_bytes(8, "little") for n in (calls, total, 0, most))]  # fmt: skip
         return b"".join(numbers).ljust(64, b"\0")
 
-    data = node(0, 2, 0, 3, 7, 99) + node(5, 3, 0, 1) + node(6, 0, 1, 2) + node(5, 0, 0, 4)
-    tree = read_tree(data, {5: "five"})
+    threads = node(0, 4, 0, 3, 7, 99), node(5, 3, 0, 1), node(6, 0, 1, 2), node(5, 0, 0, 4, 30), node(9, 2, 5, 0)
+    data = b"".join((*threads, node(9, 6, 0, 0), node(6, 0, 7, 1), node(8, 0, 0, 0)))
+    tree = read_tree(data, {5: "five"}, lambda: (1, 1))
     assert (tree.lost, tree.most) == (7, 99)
-    assert [(one.name, one.times) for one in tree.roots] == [("five", 1), ("?", 2)]
-    assert tree.roots[0].below == (Calls("five", 4, 0, 0),)
+    assert [(one.name, one.times) for one in tree.roots] == [("five", 1), ("?", 3)]
+    assert tree.roots[0].below == (Calls("five", 4, 30, 0),)
+    data = data[:12] + b"\1\0\0\0" + data[16:]
+    assert read_tree(data, {5: "five"}, lambda: (1, 3)).roots[0].below == (Calls("five", 4, 10, 0),)
+
+
+# -- which calls are added up -----------------------------------------------------------------------------------------
+
+CUTS: dict[str, tuple[tuple[str, ...], Shape]] = {
+    "not deep": (("--depth", "2"), [(0, "main", 1), (1, "outer", 1), (1, "large", 1), (1, "again", 1)]),
+    "within": (("--below", "middle", "--below", "large"),
+               [(0, "middle", 1), (1, "leaf", 2), (0, "large", 1), (1, "leaf", 1)]),
+    "nothing within": (("--not-below", "outer", "--not-below", "ag*"),
+                       [(0, "main", 1), (1, "outer", 1), (1, "large", 1), (2, "leaf", 1), (1, "again", 1)]),
+    "within, and not deep": (("--below", "again", "--depth", "2"), [(0, "again", 1), (1, "again", 1)]),
+    "too short": (("--min-time", "1h"), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["inside", "patch"])
+@pytest.mark.parametrize("case", CUTS)
+def test_only_some_calls_are_added_up(case: str, engine: str, trace: Any) -> None:
+    words, shape = CUTS[case]
+    done = trace("--graph", *words, "--engine", engine, code=None)
+    if done.returncode and "ptrace" in done.stderr:
+        pytest.skip("this user may not trace")
+    assert shape_of(done.stdout) == shape
+
+
+WINDOWED = """
+#include <unistd.h>
+#include "own.h"
+#define KEPT __attribute__((noinline))
+KEPT void quick(void) { __asm__ volatile(""); }
+KEPT void lasts(void) { quick(); sleep(1); }
+KEPT void turn(int n) { quick(); if (n == 2) OWN_BEGIN(); quick(); if (n == 4) OWN_END(); }
+int main(void)
+{
+    for (int n = 0; n < 6; n++)
+        turn(n);
+    lasts();
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def windowed(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("windowed")
+    (folder / "own.d").write_text("provider own { probe begin(); probe end(); };\n")
+    (folder / "w.c").write_text(WINDOWED)
+    usdtbuild("header", folder / "own.d", "-o", folder / "own.h")
+    run("gcc", "-O1", "-DUSDT_LIVE", "-fpatchable-function-entry=7,5", "w.c", "-o", "w", cwd=folder)
+    return folder / "w"
+
+
+@pytest.mark.parametrize(
+    ("words", "shape"),
+    [
+        (("--from", "own:begin", "--until", "own:end"), [(0, "quick", 1), (0, "turn", 2), (1, "quick", 4)]),
+        (("--from", "own:end"), [(0, "turn", 1), (1, "quick", 2), (0, "lasts", 1), (1, "quick", 1)]),
+        (("--until", "own:begin"), [(0, "main", 1), (1, "turn", 3), (2, "quick", 5)]),
+        (("--min-time", "500ms"), [(0, "main", 1), (1, "lasts", 1)]),
+    ],
+)
+def test_calls_between_probes_and_long_ones(
+    words: tuple[str, ...], shape: Shape, windowed: Path, usdtbuild: Any, cache: Path
+) -> None:
+    done = usdtbuild("trace", "--graph", *words, "--", windowed, env={**os.environ, "XDG_CACHE_HOME": str(cache)})
+    assert sorted(shape_of(done.stdout)) == sorted(shape)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--depth", "2", "--count"), 2, "choose the calls of --report and --graph"),
+        (("--report", "--from", "a:b", "-o", "x.json"), 2, "leave out --from and --until"),
+        (("--report", "--below", "nobody"), 1, "nothing matches --below nobody"),
+        (("--report", "--until", "a:b"), 1, "nothing matches --until a:b"),
+    ],
+)
+def test_what_chooses_nothing_is_said(words: tuple[str, ...], code: int, says: str, trace: Any) -> None:
+    assert says in trace(*words, code=code).stderr
+
+
+def test_threads_that_come_and_go_share_what_they_have(run: Any, usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
+    """A thread goes on with the nodes of one that has ended: 3,000 have room, and are one."""
+    (tmp_path / "t.c").write_text(
+        '#include <pthread.h>\nvoid *runs(void *p) { __asm__ volatile(""); return p; }\n'
+        "int main(void) { for (int i = 0; i < 3000; i++) { pthread_t t; pthread_create(&t, 0, runs, 0);"
+        " pthread_join(t, 0); } return 0; }\n"
+    )
+    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "t.c", "-lpthread", "-o", "t", cwd=tmp_path)
+    done = usdtbuild("trace", "--graph", "--", tmp_path / "t", env={**os.environ, "XDG_CACHE_HOME": str(cache)})
+    assert sorted(shape_of(done.stdout)) == [(0, "main", 1), (0, "runs", 3000)]
+    assert "no room" not in done.stderr

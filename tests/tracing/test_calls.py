@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.tracing.call_report import graph_lines, report_lines
+from usdtbuild.tracing.call_report import graph_lines, report_json, report_lines
 from usdtbuild.tracing.call_tree import CallTree, rows
 from usdtbuild.tracing.frames import LEFT, Frames
 from usdtbuild.tracing.model import ENTER, EXIT, Event, Module, Report, Site, Target
@@ -157,4 +157,6 @@ def test_times_of_calls_that_end_unseen_are_their_callers() -> None:
     assert shown[2] == ["-", "-", "?", "?", "?", "1", "g"]
     assert [line.split()[2:4] for line in graph_lines(trees[0].roots, "", 0)[1:2]] == [["95", "ns"]]
     assert any("hits were lost" in note for note in table.notes)
+    assert not trees[0].exact
+    assert '"exact": false' in report_json(trees[0])
     assert any("of g (1)" in note for note in table.notes)

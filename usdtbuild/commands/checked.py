@@ -6,7 +6,7 @@ import math
 import os
 import re
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     Command = TypeVar("Command", bound=Callable[..., object])
 
 _LONGEST = 1e9  # seconds: more than thirty years; what adds more to a clock is no time any more
-_UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_UNITS = {"": 1, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _SHORTEST = 0.01  # seconds
 _SIZES = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _MOST_HITS, _MOST_SIZE = 10_000_000, 1 << 30
 _PORTS = 65535
+_CUTS = f"{__name__}.cuts"
 
 
 def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """Return a time of more than nothing, given in seconds or with a unit. Raises BadParameter."""
     if value is None:
         return None
-    number, unit = re.fullmatch(r"(.*?)(ms|s|m|h|)", value, re.DOTALL).groups()  # type: ignore[union-attr]
+    number, unit = re.fullmatch(r"(.*?)(us|ms|s|m|h|)", value, re.DOTALL).groups()  # type: ignore[union-attr]
     try:
         found = float(number) * _UNITS[unit]
     except ValueError:
@@ -73,6 +74,26 @@ def interval(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     found = seconds(ctx, param, value)
     if found is not None and found < _SHORTEST:
         raise click.BadParameter(f"{value} is too short; 10ms is the shortest interval.", ctx, param)
+    return found
+
+
+def cut(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Take what says which calls of functions are added up; `cuts` returns all of it. Raises BadParameter."""
+    for one in value if isinstance(value, tuple) else ():
+        text(ctx, param, one)
+    if value not in {None, ()} and param.name is not None:
+        ctx.meta.setdefault(_CUTS, {})[param.name] = value
+
+
+def least(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Take how long calls take at least, in nanoseconds."""
+    found = seconds(ctx, param, value)
+    cut(ctx, param, round(found * 1e9) if found is not None else None)
+
+
+def cuts(ctx: click.Context) -> dict[str, Any]:
+    """Return what options have said of which calls are added up, by their names."""
+    found: dict[str, Any] = ctx.meta.get(_CUTS, {})
     return found
 
 

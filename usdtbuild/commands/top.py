@@ -8,7 +8,8 @@ import click
 
 from . import checked, trace
 
-# Options of `trace` that say nothing to a screen, with what each is when it isn't given.
+# Options of `trace` that say nothing to a screen, with what each is when it isn't given. Those that `trace` gets in
+# another way are about calls, which have no screen.
 LEFT_OUT: dict[str, Any] = {
     "count": False, "histogram": None, "report": False, "graph": None, "limit": None, "outputs": (), "as_json": False,
     "sort": None, "diff": None,
@@ -36,5 +37,9 @@ command = trace.Ordered(
     help=_run.__doc__,
     callback=_run,
     context_settings={"allow_interspersed_args": False},
-    params=[_EVERY if one.name == "every" else one for one in trace.command.params if one.name not in LEFT_OUT],
+    params=[
+        _EVERY if one.name == "every" else one
+        for one in trace.command.params
+        if one.name not in LEFT_OUT and one.expose_value
+    ],
 )

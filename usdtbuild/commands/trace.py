@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from ..errors import InputError, UsageError
 from ..text import one_line
 from ..tracing.call_report import REPORT, SORTS
+from ..tracing.job import Cut
 from ..tracing.model import DEEPEST
 from ..tracing.outputs.rows import room_of
 from ..tracing.tracer import AUTO, ENGINES
@@ -132,6 +133,16 @@ class Ordered(click.Command):
               help="Who calls whom; or who calls these functions, and whom they call.")  # fmt: skip
 @click.option("--sort", type=click.Choice(list(SORTS)),
               help="With --report and --diff: by which column.  [default: total]")  # fmt: skip
+@click.option("--depth", type=click.IntRange(1), metavar="N", expose_value=False, callback=checked.cut,
+              help="With --report and --graph: only calls within fewer than N others.")  # fmt: skip
+@click.option("--min-time", "least", metavar="TIME", expose_value=False, callback=checked.least,
+              help="Likewise: only calls that take so long.")  # fmt: skip
+@click.option("--below", multiple=True, metavar="FUNC", expose_value=False, callback=checked.cut,
+              help="Likewise: only these functions, and what they call.")  # fmt: skip
+@click.option("--not-below", multiple=True, metavar="FUNC", expose_value=False, callback=checked.cut,
+              help="Likewise: nothing that these functions call.")  # fmt: skip
+@click.option("--from", "begin", metavar="PROBE", expose_value=False, callback=checked.cut,
+              help="Likewise: only from this probe's hits on, and with --until up to that probe's.")  # fmt: skip
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two reports (--report -o NAME.report.json).")
 @click.option("--stack", is_flag=False, flag_value=DEEPEST, type=click.IntRange(1, 1000), metavar="[N]",
               help=f"The call stack of each hit, at most N frames ({DEEPEST}).")  # fmt: skip
@@ -149,7 +160,7 @@ class Ordered(click.Command):
 @click.option("--last", metavar="N|SIZE|TIME", callback=checked.last,
               help="Keep the last hits (1000, 64MB, 30s), and write them at the end, or on SIGUSR1.")  # fmt: skip
 @click.option("--until", "awaited", metavar="'PROBE TEST'", callback=checked.text,
-              help="With --last: end at the first hit like this, 'app:done code > 0'.")  # fmt: skip
+              help="With --last: end at the first hit like this, 'app:done code > 0'; or see --from.")  # fmt: skip
 @click.option("--lossless", is_flag=False, flag_value="5s", metavar="[TIME]", callback=checked.seconds,
               help="Let the program wait until hits are read, for so long (5s) if nothing is.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many hits.")
@@ -293,9 +304,13 @@ def _until(last: Last | None, awaited: str | None) -> Awaited | None:
         raise UsageError(f"--last keeps the last hits one by one, and doesn't go with {others[0]}")
     if last is not None and {"returns", "wanted_hits"} <= given:
         raise UsageError("--last keeps hits that pass at once, and --filter tests returns later: leave one of them out")
-    if awaited is not None and last is None:
+    adds_up = not given.isdisjoint({"report", "graph"})
+    if checked.cuts(click.get_current_context()) and not adds_up:
+        raise UsageError("--depth, --min-time, --below, --not-below and --from choose the calls of --report and"
+                         " --graph: give one of those")  # fmt: skip
+    if awaited is not None and last is None and not adds_up:
         raise UsageError("--until says when --last writes what it has kept: say how much, --last N, SIZE or TIME")
-    return until(awaited) if awaited is not None else None
+    return until(awaited) if awaited is not None and last is not None else None
 
 
 def _service(pids: tuple[int, ...], exes: tuple[str, ...], argv: tuple[str, ...]) -> str:
@@ -347,6 +362,18 @@ def _named(targets: Sequence[Target], pattern: str) -> frozenset[str]:
     return named
 
 
+def _has_all(cut: Cut, targets: Sequence[Target]) -> bool:
+    """Whether there is what the options name that choose calls; say it of what isn't there."""
+    from ..tracing.selection import is_meant
+
+    named = [("--below", one) for one in cut.below] + [("--not-below", one) for one in cut.not_below]
+    named += [(option, one) for option, one in (("--from", cut.begin), ("--until", cut.end)) if one]
+    missing = [each for each in named if not any(is_meant(one, each[1]) for one in targets)]
+    for option, pattern in missing:
+        remark(f"nothing matches {option} {pattern}")
+    return not missing
+
+
 def _write(name: str, descriptor: int, text: str) -> None:
     try:
         with open(descriptor, "w", encoding="ascii") as file:
@@ -380,18 +407,22 @@ class _Shown(NamedTuple):
         elif named:
             shown += around_lines(tree, named, room)
         for at, lines in enumerate(shown):
-            _print(("\n", *lines) if at else lines)
+            _print([*["\n"] * bool(at), *["(hits were lost: these numbers aren't exact)\n"] * (not tree.exact), *lines])
         return bool(named or not (self.graph and targets))
 
 
 def _add_up_calls(asked: Asked, wishes: Wishes, shown: _Shown) -> int:
     """Trace calls of functions, and show what they add up to; return the code for `end`. Raises UsdtError."""
-    job, files = asked.job, wishes.files
+    params = click.get_current_context().params
+    cut = Cut(**{**checked.cuts(click.get_current_context()), "end": params["awaited"] or ""})
+    job, files = asked.job._replace(cut=cut), wishes.files
     _check_calls(shown, files)
     if not (job.pids or job.exes or job.engine == "patch" or not all(one.endswith(REPORT) for one in files)):
         return _show_calls(job, shown, files)
-    until = Until(click.get_current_context().params["verbose"])
-    return run(asked._replace(job=_recording_calls(job)), wishes._replace(calls=shown.show), until)
+    if cut.begin or cut.end:
+        raise UsageError("with -p, --exe and -o, calls are recorded from the start to the end:"
+                         " leave out --from and --until")  # fmt: skip
+    return run(asked._replace(job=_recording_calls(job)), wishes._replace(calls=shown.show), Until(params["verbose"]))
 
 
 def _check_calls(shown: _Shown, outputs: Sequence[str]) -> None:
@@ -450,7 +481,7 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
         tree, found = session.tree(), session.report()
         for name, descriptor in zip(outputs, files):
             _write(name, descriptor, report_json(tree))
-    is_there = shown.show(tree, found.targets)
+    is_there = shown.show(tree, found.targets) and _has_all(job.cut, found.targets)
     for refusal in found.refusals if not found.targets else ():
         remark(f"not traced: {refusal}")
     plain = found.looked_up and not any("!" in one for one in job.wanted.functions)  # such a pattern names a module

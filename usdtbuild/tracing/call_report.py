@@ -85,7 +85,8 @@ def report_json(tree: CallTree) -> str:
     functions = [{"name": row.name, **{field: getattr(row, name) for field, name in fields.items()},
                   **({_UNSEEN: row.unseen} if row.unseen else {})}
                  for row in sorted(rows(tree), key=lambda row: row.name)]  # fmt: skip
-    return json.dumps({"format": FORMAT, "version": _VERSION, "functions": functions}, indent=1) + "\n"
+    inexact = {} if tree.exact else {"exact": False}
+    return json.dumps({"format": FORMAT, "version": _VERSION, **inexact, "functions": functions}, indent=1) + "\n"
 
 
 def read_report(path: str) -> dict[str, Row]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-_NODE = struct.Struct("=IIIIQQQQQQ")  # point, child, sibling, -, calls, total, self, most; the root's: nodes, functions
+_NODE = struct.Struct("=IIIIQQQQQQ")  # point, child, sibling, ticks, calls, total, self, most, nodes, functions
 _NODES, _FUNCTIONS = 1 << 18, 1 << 17
 _HISTOGRAM = struct.Struct("=512I")
 TREE_SIZE = _NODES * _NODE.size + _FUNCTIONS * _HISTOGRAM.size  # most of which nobody touches
@@ -45,7 +45,8 @@ class CallTree(NamedTuple):
     """What was called by nothing that is traced; ways that there was no room for; calls whose return wasn't seen.
 
     The latter were made while as many others were open as the runtime follows, which are `most`: they have no time.
-    `spreads` say by function how its calls' times are distributed.
+    It isn't `exact` where hits were lost, and so calls may be missing, and have others' times.
+    `spreads` say by function how its calls' times are distributed, each `unit` of so many nanoseconds by so many ticks.
     """
 
     roots: tuple[Calls, ...]
@@ -53,6 +54,8 @@ class CallTree(NamedTuple):
     deep: int = 0
     most: int = 0
     spreads: Mapping[str, Distribution] = {}
+    unit: tuple[int, int] = (1, 1)
+    exact: bool = True
 
 
 class Row(NamedTuple):
@@ -92,8 +95,10 @@ def merged(
     for number in range(len(groups) - 1, 0, -1):
         name, items, inner = groups[number]
         times, total, own, unseen = (sum(column) for column in zip(*(read(item)[1:] for item in items)))
-        made[number] = Calls(name, times, total, own, tuple(made.pop(one) for one in inner), unseen)
-    return tuple(made[one] for one in root[2])
+        called = tuple(made.pop(one) for one in inner if one in made)
+        if times or called:  # else it was only looked whether it takes long enough
+            made[number] = Calls(name, times, total, own, called, unseen)
+    return tuple(made[one] for one in root[2] if one in made)
 
 
 def tree_header() -> bytes:
@@ -101,8 +106,9 @@ def tree_header() -> bytes:
     return _NODE.pack(*[0] * 8, _NODES, _FUNCTIONS)
 
 
-def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str]) -> CallTree:
-    """Return the tree in the file's bytes; `names` are the functions' by their number in the file of counts.
+def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str], clock: Callable[[], tuple[int, int]]) -> CallTree:
+    """Return the tree in the file's bytes; `names` are the functions' by their number in the file of counts. `clock`
+    returns how many nanoseconds some ticks of the processor's clock are, and these.
 
     Functions of one name are one: a library that was opened again has them anew. Whatever the bytes are, each node is
     taken once.
@@ -122,11 +128,13 @@ def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str]) -> CallTree:
         point, _, _, _, times, total, own, most, _, _ = _NODE.unpack_from(data, node * _NODE.size)
         name = names.get(point, "?")
         longest[name] = max(longest.get(name, 0), most)
-        return name, times, total, own, 0
+        return name, times, total * unit[0] // unit[1], own * unit[0] // unit[1], 0
 
-    roots = merged(sorted(children((0,))), lambda nodes: sorted(children(nodes)), read)
-    _, _, _, _, _, lost, deep, most, _, _ = _NODE.unpack_from(data)
-    return CallTree(roots, lost, deep, most, _spreads(data, names, longest))
+    _, _, _, in_ticks, _, lost, deep, most, _, _ = _NODE.unpack_from(data)
+    unit = clock() if in_ticks else (1, 1)
+    threads = list(children((0,)))
+    roots = merged(sorted(children(threads)), lambda nodes: sorted(children(nodes)), read)
+    return CallTree(roots, lost, deep, most, _spreads(data, names, longest), unit)
 
 
 def _spreads(
@@ -168,14 +176,15 @@ def rows(tree: CallTree) -> list[Row]:
         total = 0 if calls.name in above else calls.total
         found[calls.name] = Row(calls.name, row.times + calls.times, row.total + total, row.own + calls.own,
                                 row.unseen + calls.unseen)  # fmt: skip
-    return [_timed(row, tree.spreads.get(row.name)) for row in found.values()]
+    return [_timed(row, tree.spreads.get(row.name), tree.unit) for row in found.values()]
 
 
-def _timed(row: Row, spread: Distribution | None) -> Row:
+def _timed(row: Row, spread: Distribution | None, unit: tuple[int, int]) -> Row:
     if spread is None or not spread.all.count:
         return row
-    p50, p99 = (int(spread.quantile(part)) for part in (0.5, 0.99))
-    return row._replace(p50=p50, p99=p99, longest=int(spread.all.most))
+    times = (spread.quantile(0.5), spread.quantile(0.99), spread.all.most)
+    p50, p99, longest = (int(one) * unit[0] // unit[1] for one in times)
+    return row._replace(p50=p50, p99=p99, longest=longest)
 
 
 def around(tree: CallTree, names: frozenset[str]) -> tuple[tuple[Calls, ...], tuple[Calls, ...]]:

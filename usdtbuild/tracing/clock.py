@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache
+from pathlib import Path
 
 from . import hosts
 from .native import ticks
+
+_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 @lru_cache(maxsize=1)
@@ -18,6 +21,14 @@ def rate() -> int:
     found = (ticks_then - first) * 10**9 // (at - before)
     step: int = 10 ** max(0, len(str(found)) - 3)
     return max(1, found // step * step)
+
+
+def is_kernels() -> bool:
+    """Whether that clock is the kernel's, too: then all processors agree, and it doesn't stop."""
+    try:
+        return hosts.HOST.ticks != b"" and _SOURCE.read_text("ascii").strip() == "tsc"
+    except OSError:
+        return False
 
 
 def ticks_at(moment: int) -> int:

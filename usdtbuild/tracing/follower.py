@@ -69,7 +69,7 @@ class Follower:
         """Hits that pass the sieve go to the output. The trace ends after so many hits, or the time of its job."""
         self.tracer, self.output, self.sieve, self.limit = tracer, output or All(), sieve, limit
         self._names, self._intervals = _ThreadNames(here=not tracer.wish.remote), _Intervals(self)
-        self._frames = Frames() if tracer.wish.wanted.frames else None
+        self._frames = Frames(tracer.wish.cut) if tracer.wish.wanted.frames else None
         self._known = 0
         self.has_begun = self.is_interrupted = False  # by Ctrl-C
 

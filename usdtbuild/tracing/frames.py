@@ -10,14 +10,17 @@ Where stacks are far from each other (signals, coroutines) nothing is concluded 
 
 from __future__ import annotations
 
+from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from .model import ENTER, EXIT
+from .selection import is_meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from .job import Cut
     from .model import Event, Target
 
 LEFT = (-1,)  # the frame of an end that was not seen
@@ -28,7 +31,9 @@ _FAR = 1 << 16  # calls of one thread that are open; of more, none is remembered
 class Frames:
     """Puts hits in order, as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, cut: Cut | None = None) -> None:
+        """`cut` says of which calls, if not of all."""
+        self._cut = _Chosen(cut) if cut is not None else None
         self._functions: list[tuple[str, str]] = []  # by target; of one name in a file there may be several
         self._exits: dict[tuple[str, str], int] = {}  # a function's target for its returns
         self._returns: set[int] = set()
@@ -42,6 +47,8 @@ class Frames:
         for one in targets[len(self._functions) :]:
             path = one.module.path
             self._functions.append((path, one.name))
+            if self._cut is not None:
+                self._cut.learn(one)
             if one.kind == ENTER:
                 self._places[one.number] = (path, one.sites[0].begins)
                 self._leads[one.number] = frozenset((path, at) for at in one.sites[0].leads)
@@ -51,7 +58,8 @@ class Frames:
 
     def take(self, events: Sequence[Event]) -> list[Event]:
         """Return hits with the ends that they tell of; returns of what was called before the trace are left out."""
-        return [one for event in events for one in self._one(event)]
+        found = [one for event in events for one in self._one(event)]
+        return self._cut.take(found) if self._cut is not None else found
 
     def _one(self, event: Event) -> Iterator[Event]:
         calls = self._open.setdefault((event.pid, event.tid), [])
@@ -98,4 +106,58 @@ class Frames:
             when = max(ended, last.time) if pid == tid else last.time
             found += [self._end(call, last._replace(time=when), ()) for call in reversed(calls)]
             calls.clear()
-        return sorted(found, key=attrgetter("time"))
+        found.sort(key=attrgetter("time"))
+        return self._cut.take(found) if self._cut is not None else found
+
+
+class _Call:
+    """An open call, and of those that are wanted up to it: how many there are, and what they mean for those within."""
+
+    __slots__ = ("depth", "event", "given", "roles", "wanted")
+
+    def __init__(self, event: Event, around: _Call | None) -> None:
+        self.event, self.wanted, self.given = event, False, False
+        self.depth: int = around.depth if around is not None else 0
+        self.roles: tuple[bool, bool] = around.roles if around is not None else (False, False)
+
+
+class _Chosen:
+    """Lets only some calls pass, of hits in order."""
+
+    def __init__(self, cut: Cut) -> None:
+        self._cut = cut
+        self._roles: dict[int, tuple[bool, bool]] = {}
+        self._open: dict[tuple[int, int], list[_Call]] = {}
+
+    def learn(self, target: Target) -> None:
+        if target.kind == ENTER:
+            below, not_below = (any(is_meant(target, one) for one in names)
+                                for names in (self._cut.below, self._cut.not_below))  # fmt: skip
+            self._roles[target.number] = below, not_below
+
+    def take(self, events: Sequence[Event]) -> list[Event]:
+        return [one for event in events for one in self._one(event)]
+
+    def _one(self, event: Event) -> Iterator[Event]:
+        calls, cut = self._open.setdefault((event.pid, event.tid), []), self._cut
+        if event.target in self._roles:
+            call = _Call(event, calls[-1] if calls else None)
+            calls.append(call)
+            below, not_below = self._roles[event.target]
+            is_within = not cut.below or below or call.roles[0]
+            if is_within and not call.roles[1] and not 0 < cut.depth <= call.depth:
+                call.wanted, call.depth = True, call.depth + 1
+                call.roles = (call.roles[0] or below, not_below)
+                call.given = not cut.least
+            if call.given:
+                yield event
+        elif calls:
+            call = calls[-1]
+            if call.wanted and event.frame != LEFT and event.own - call.event.own >= cut.least:
+                late = list(takewhile(lambda one: not one.given, reversed(calls)))
+                for one in reversed(late):
+                    one.given = one.wanted
+                    if one.given:
+                        yield one.event
+            if calls.pop().given:
+                yield event

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..folders import folder as folder_of
 from ..inspection.demangle import demangle_if_possible
+from . import clock
 from .call_tree import TREE_SIZE, CallTree, read_tree, tree_header
 from .compiled import compiled
 from .model import (
@@ -62,6 +63,7 @@ _HEADER = struct.Struct("=QQQQQQQ")  # head, tail, lost, slots, quiet, asked, an
 _RECORD = struct.Struct("=QQIIII12Q")  # sequence, time, pid, tid, point, bytes of text, values
 _TEXT = 128  # where a slot's strings begin: 16 + 16 + 12 * 8
 _LONGEST = 64  # bytes of a string, as far as there is room
+_MEASURED = 50_000_000  # nanoseconds from which on a clock's rate is known by its start and end
 _WAIT = 30.0  # seconds for the library's first words
 _FUNCTION = "2"
 _IN_PART = 1 << 10  # threads that may have ended amid a hit
@@ -108,6 +110,7 @@ class Inside(Tracer):
         self._program: Spawned | None = None
         self._stopped = False
         self._rest = ""
+        self._began = clock.now() if wish.tree and clock.is_kernels() else None
         self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-"))
         self._slots = max(1, wish.buffer_size // _SLOT)
         self._ring = _shared(self._folder / "ring", _PAGE + self._slots * _SLOT)
@@ -134,7 +137,8 @@ class Inside(Tracer):
         if wanted.shown_as:
             raise UsageError("--as: with the engine inside, arguments are read in the program, as it declares them")
         if self.wish.tree:
-            yield "T\n"
+            yield f"T {int(self._began is not None)}\n"
+            yield from self._cut()
         elif self.wish.what != COUNT:
             yield "R\n"
         elif self.wish.evaluates:
@@ -151,6 +155,25 @@ class Inside(Tracer):
                 raise UsageError(f"the engine inside takes no pattern like {pattern[:40]!r}")
             here = modules if letter != EXCLUDE_RULE else ("",)
             yield from (f"{letter} {module}{pattern}\n" for module in here)
+
+    def _cut(self) -> Iterator[str]:
+        """Yield which calls are added up."""
+        cut = self.wish.cut
+        if cut.least:
+            yield f"M {cut.least * clock.rate() // 10**9 if self._began is not None else cut.least}\n"
+        if cut.depth:
+            yield f"D {cut.depth}\n"
+        for letter, patterns in (("B", cut.below), ("N", cut.not_below)):
+            for _, pattern in _with_linked((FUNCTION_RULE, one) for one in patterns):
+                yield f"{letter} {pattern}\n{FUNCTION_RULE} {pattern}\n"
+        yield from (f"{letter} {one}\n" for letter, one in (("A", cut.begin), ("O", cut.end)) if one)
+
+    def _ticks(self) -> tuple[int, int]:
+        """Return how many nanoseconds have passed since the start, and how many ticks of the processor's clock."""
+        began, now = self._began or (0, 0), clock.now()
+        if now[1] - began[1] < _MEASURED:
+            return 10**9, clock.rate()
+        return now[1] - began[1], max(1, now[0] - began[0])
 
     def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
         """Start the program, and wait until its probes are on. Raises UsdtError."""
@@ -292,7 +315,7 @@ class Inside(Tracer):
         assert self._nodes is not None
         self._learn()
         names = {point: self.targets[number].shown for point, number in self._points.items()}
-        return read_tree(self._nodes, names)
+        return read_tree(self._nodes, names, self._ticks)
 
     @property
     def totals(self) -> Totals:

@@ -29,6 +29,19 @@ if TYPE_CHECKING:
 AUTO = "auto"
 
 
+class Cut(NamedTuple):
+    """Which calls are added up: where at most `depth` are open (0: any), that take so many nanoseconds at `least`, in
+    calls of functions `below` or `not_below`, and from the hit of a probe on (`begin`), up to that of another (`end`).
+    """
+
+    depth: int = 0
+    least: int = 0
+    below: tuple[str, ...] = ()
+    not_below: tuple[str, ...] = ()
+    begin: str = ""
+    end: str = ""
+
+
 class Job(NamedTuple):
     """What to trace. Either `pids`, or `argv` with what a program is started with; `group` is its process group.
 
@@ -49,6 +62,7 @@ class Job(NamedTuple):
     `normalize`: texts are shown with `?` for their literals.
     `arguments`: something is done with what functions are called with. `servers` may be asked for debug information.
     `stack`: each hit brings its call stack, of so many frames at most; 0: none.
+    `cut`: which calls are added up.
     """
 
     wanted: Wanted
@@ -86,6 +100,7 @@ class Job(NamedTuple):
     arguments: bool = True
     servers: tuple[str, ...] = ()
     stack: int = 0
+    cut: Cut = Cut()
 
     @property
     def evaluates(self) -> bool:
@@ -231,8 +246,8 @@ class Failed(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """All is over and put back. `exit_code` is the program's, None if it runs on; `engines` those that were at work;
-    `damaged`: counters or tables can't be what was counted."""
+    """All is over and put back, at a `time`. `exit_code` is the program's, None if it runs on; `engines` those that
+    were at work; `damaged`: counters or tables can't be what was counted."""
 
     exit_code: int | None
     engines: tuple[str, ...]
@@ -241,6 +256,7 @@ class Ended(NamedTuple):
     dropped: int = 0  # records in rings that the program has damaged
     stops: Stops | None = None
     damaged: bool = False
+    time: int = 0
 
 
 Told = Noted | Stood | Member | Mapped | Sites | Raw | Mark | Seen | Counted | Tabled | Read

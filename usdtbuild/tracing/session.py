@@ -306,7 +306,7 @@ class Session(Tracer):
         self._ended = message
         self.exit_code, self.threads, self.stops = message.exit_code, message.threads, message.stops
         self.stood_still = message.stood_still
-        self.finished = time.monotonic_ns()
+        self.finished = message.time or time.monotonic_ns()
 
     _HANDLERS: dict[type, Callable[[Session, Any], None]] = {  # noqa: RUF012
         job.Started: _on_started, job.Targets: _on_targets, job.Refused: _on_refused, job.Sites: _on_sites,

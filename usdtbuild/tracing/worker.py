@@ -213,7 +213,8 @@ class Worker:
         dropped = sum(one.dropped for _, one in arming.engines())
         told = Stops(self.stops, self.tracees.stop_cost, self._spread) if self.stops else None
         damaged = not self._fits or any(one.plausible.is_damaged for _, one in arming.engines())
-        self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names, dropped, told, damaged))
+        self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names, dropped, told, damaged,
+                            time.monotonic_ns()))  # fmt: skip
         self.outbox.send_all()
 
     def expect_stops(self) -> None:

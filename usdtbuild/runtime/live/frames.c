@@ -27,6 +27,7 @@
 #include "frames.h"
 
 uint64_t live_skipped, live_too_deep, live_abandoned, live_handlers_left;
+live_decliner *live_declines;
 
 /* A thread's state, in one place: finding it costs as much as using it. */
 typedef struct thread {
@@ -44,6 +45,16 @@ static __thread thread mine __attribute__((tls_model("initial-exec")));
 
 /* What few hits need isn't compiled into what all of them run: it would have them save more registers. */
 #define LIVE_RARE __attribute__((noinline, cold))
+
+/* What all of them run has no buffer that a stack protector would look after. */
+#ifdef __has_attribute
+#if __has_attribute(no_stack_protector)
+#define LIVE_BARE __attribute__((no_stack_protector))
+#endif
+#endif
+#ifndef LIVE_BARE
+#define LIVE_BARE
+#endif
 
 /*
  * `vectors` says that vector registers are saved. A hit that began before a handler that needs that came is the one that doesn't reach it.
@@ -472,7 +483,7 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t add_frame(
 }
 
 /* Returns where the stub goes on: a trampoline, with the return address taken off the stack, or 0. */
-LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
+LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 	live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors)
 {
 	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
@@ -491,6 +502,11 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 	outer = actions->nests ? self->inside : 0;
 	self->inside = (uintptr_t)slot;
 	__asm__ volatile("" ::: "memory");
+	if (__builtin_expect(live_declines != NULL, 0) && live_declines(point, registers, slot)) {
+		__asm__ volatile("" ::: "memory");
+		self->inside = outer;
+		return 0;
+	}
 	if (actions->leaves)
 		k = add_frame(self, point, actions, registers, slot);
 	call_handlers(point, actions, registers, slot);
@@ -534,7 +550,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) void call_lea
 		*number = saved;
 }
 
-static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) uintptr_t leave(
+static LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER __attribute__((noinline)) uintptr_t leave(
 	uint32_t k, const live_actions *actions, const uintptr_t *values, uintptr_t *slot)
 {
 	thread *self = &mine;

@@ -160,6 +160,8 @@ typedef struct live_point {
 	uint8_t failed;                /* in the run that is going on */
 	uint32_t key;                  /* live_key() of its name */
 	uint32_t same;                 /* 1 + the next point of the module's in the same chain of `chains`, or 0 */
+	uint32_t number;               /* the preloaded library's: 1 + its place in the file of counts; 0 before that is asked for */
+	uint8_t role;                  /* likewise: what it means for calls within */
 } live_point;
 
 enum { LIVE_OFF, LIVE_ON };
@@ -241,6 +243,13 @@ LIVE_HIDDEN void live_linker_changed(void); /* live.c: called by the dynamic lin
 LIVE_HIDDEN int live_has_glibc(void); /* the C library that the process has */
 LIVE_HIDDEN uint32_t live_key(const char *name); /* rules.c: a number that names share seldom; not 0 */
 LIVE_HIDDEN int live_at_fork(void (*before)(void), void (*after)(void), void (*child)(void));
+
+/* -- frames.c: for the preloaded library, which adds up calls ------------------------------------------------------------ */
+
+/* Whether a call is passed over, without a frame; NULL: none is. */
+typedef int live_decliner(live_point *point, const uintptr_t *registers, const uintptr_t *slot);
+LIVE_HIDDEN extern live_decliner *live_declines;
+enum { LIVE_COUNTED = 1 << 8 }; /* a flag of rules: their handlers count hits themselves, where stubs leave that to what they call */
 
 /* -- text.c ----------------------------------------------------------------------------------------------------- */
 

@@ -187,7 +187,7 @@ int live_decide(const live_point *point, live_actions *wanted, int *error)
 	unsigned j;
 	int on = 0;
 
-	wanted->count = wanted->vectors = wanted->leaves = 0;
+	wanted->count = wanted->vectors = wanted->leaves = wanted->counted = 0;
 	while ((i = next_of(&w)) != NONE) {
 		const rule *r = &rules[i];
 		live_action *action;
@@ -196,7 +196,7 @@ int live_decide(const live_point *point, live_actions *wanted, int *error)
 			continue;
 		if (!r->on) {
 			on = 0;
-			wanted->count = wanted->vectors = wanted->leaves = 0;
+			wanted->count = wanted->vectors = wanted->leaves = wanted->counted = 0;
 			continue;
 		}
 		on = 1;
@@ -216,6 +216,7 @@ int live_decide(const live_point *point, live_actions *wanted, int *error)
 		action->leaver = r->leaver;
 		action->data = r->data;
 		wanted->vectors |= !(r->flags & USDT_LIVE_FAST);
+		wanted->counted |= r->flags & LIVE_COUNTED;
 		wanted->leaves |= r->leaver != NULL;
 	}
 	return on;

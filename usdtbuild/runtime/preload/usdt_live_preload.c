@@ -4,7 +4,9 @@
  * It is driven by files in a private folder that USDT_LIVE_INSIDE names, and does nothing without it:
  *
  *     rules    lines `P pattern`, `F pattern` (functions), `X pattern` (leave out), `R` (record hits, don't only count), `C` (only those that aren't evaluated), `Z bytes`
- *              (the functions that follow: only those of so many), `T` (add up who calls whom, in `tree`), `E bytes` (evaluate hits
+ *              (the functions that follow: only those of so many), `T ticks` (add up who calls whom, in `tree`, by the processor's clock or not)
+ *              and, of that, `M least` (only calls that take so long, in units of that clock), `D depth` (only so many that are open), `B pattern` and `N pattern`
+ *              (only what is called in these functions, or nothing of it), `A probe` and `O probe` (from here on, up to here), `E bytes` (evaluate hits
  *              by what `programs` says, as far as it does; texts have so many bytes)
  *     points   what this library writes: one line a point, fields separated by tabs, `failed` and why, and `ready` when the program may start;
  *              `asks`, which waits until `answered` in the ring's numbers is as great as `asked`
@@ -55,6 +57,9 @@ static ring_header *ring;
 static char *slots;
 static int ring_fd = -1, points_fd = -1, programs_fd = -1, record, counts, tree;
 static uint32_t smallest, longest;
+static unsigned flags; /* of handlers that add up calls */
+static struct { live_pattern pattern; uint8_t role; } roles[64];
+static unsigned role_count;
 static char folder[3072];
 
 static int open_in(const char *name, int flags)
@@ -70,7 +75,7 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER const live_point *point_of(const
 	return (const live_point *)(const void *)((const char *)shown - offsetof(live_point, shown));
 }
 
-uint32_t live_point_number(const usdt_live_point *shown)
+USDT_LIVE_FAST_HANDLER uint32_t live_point_number(const usdt_live_point *shown)
 {
 	const live_point *point = point_of(shown);
 
@@ -165,7 +170,7 @@ static void clean(char *to, size_t size, const char *from)
 
 static int tell(const usdt_live_point *shown, unsigned long long count, void *data)
 {
-	const live_point *point = point_of(shown);
+	live_point *point = (live_point *)(void *)((char *)(uintptr_t)shown - offsetof(live_point, shown));
 	char line[8192], module[2048], name[2048], type[256];
 	uint64_t index;
 	int length;
@@ -178,6 +183,10 @@ static int tell(const usdt_live_point *shown, unsigned long long count, void *da
 	index = live_point_number(shown);
 	if (index < told)
 		return 0;
+	point->number = (uint32_t)index + 1;
+	for (i = 0; i < role_count; i++)
+		if (live_point_matches(USDT_LIVE_FUNCTIONS, &roles[i].pattern, point))
+			point->role |= roles[i].role;
 	clean(module, sizeof module, shown->module);
 	clean(name, sizeof name, shown->name);
 	length = snprintf(line, sizeof line, "%llu\t%u\t%s\t%s\t%s\t%llx\t%llx\t%llx\t%s\t%s", (unsigned long long)index,
@@ -320,7 +329,7 @@ static void know_written_names(const char *text)
 	void *library;
 
 	for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
-		if ((*text == 'F' || *text == 'X') && strcspn(text + 2, ":(<~ ") < strcspn(text + 2, "\n"))
+		if ((*text == 'F' || *text == 'X' || *text == 'B' || *text == 'N') && strcspn(text + 2, ":(<~ ") < strcspn(text + 2, "\n"))
 			break;
 	library = live_demangle || !*text ? NULL : dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL);
 	if (library)
@@ -328,13 +337,23 @@ static void know_written_names(const char *text)
 }
 
 /* Read digits. What strtoul is called for glibc's newer headers (__isoc23_strtoul), no other C library has. */
-static uint32_t number(const char *text)
+static uint64_t number(const char *text)
 {
-	uint32_t value = 0;
+	uint64_t value = 0;
 
 	while (*text >= '0' && *text <= '9')
-		value = value * 10 + (uint32_t)(*text++ - '0');
+		value = value * 10 + (uint64_t)(*text++ - '0');
 	return value;
+}
+
+static void add_role(const char *pattern, unsigned role)
+{
+	if (role_count == sizeof roles / sizeof *roles || live_read_pattern(&roles[role_count].pattern, pattern)) {
+		check(USDT_LIVE_BAD_PATTERN);
+		return;
+	}
+	roles[role_count++].role = (uint8_t)role;
+	live_tree_role(role);
 }
 
 static void follow(char *text)
@@ -350,13 +369,24 @@ static void follow(char *text)
 			check(usdt_live_probe_on(line + 2, record ? hit : NULL, NULL));
 		else if (*line == 'F')
 			check(usdt_live_function_on_with(
-				line + 2, tree ? live_tree_enter : record ? hit : NULL, tree ? live_tree_leave : NULL, NULL, 0, smallest));
+				line + 2, tree ? live_tree_enter : record ? hit : NULL, tree ? live_tree_leave : NULL, NULL, flags, smallest));
 		else if (*line == 'Z')
-			smallest = number(line + 2);
+			smallest = (uint32_t)number(line + 2);
 		else if (*line == 'E')
-			longest = live_tables_begin(open_in("tables", O_RDWR)) ? number(line + 2) : 0;
+			longest = live_tables_begin(open_in("tables", O_RDWR)) ? (uint32_t)number(line + 2) : 0;
 		else if (*line == 'T')
-			tree = live_tree_begin(open_in("tree", O_RDWR));
+			tree = live_tree_begin(open_in("tree", O_RDWR), line[2] == '1', &flags);
+		else if (*line == 'M')
+			live_tree_cut(number(line + 2), 0);
+		else if (*line == 'D')
+			live_tree_cut(0, (uint32_t)number(line + 2));
+		else if (*line == 'B' || *line == 'N')
+			add_role(line + 2, *line == 'B' ? LIVE_TREE_BELOW : LIVE_TREE_WITHOUT);
+		else if (*line == 'A' || *line == 'O') {
+			if (*line == 'A')
+				live_tree_waits();
+			check(usdt_live_probe_on_with(line + 2, live_tree_switch, *line == 'A' ? &tree : NULL, USDT_LIVE_FAST));
+		}
 		else if (*line == 'X') {
 			usdt_live_probe_off(line + 2);
 			usdt_live_function_off(line + 2);

@@ -91,7 +91,7 @@ class CallTables(Output):
         """Show the tree."""
         roots = merged(self._root.below.values(), lambda ways: [one for way in ways for one in way.below.values()],
                        lambda way: (way.name, way.times, way.total, way.own, way.unseen))  # fmt: skip
-        tree = CallTree(roots, self._lost, spreads=self._spreads)
+        tree = CallTree(roots, self._lost, spreads=self._spreads, exact=not any(report.lost))
         self.has_failed = not self._show(tree, report.targets)
         self.notes = list(self._notes(report, tree)) if self._told else ()
 
