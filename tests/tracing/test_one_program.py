@@ -1,7 +1,7 @@
 """One program with a begin and an end, seen by everybody: pairs and their 99th percentile are the same for all.
 
 The program measures itself, in each run. What a reader makes of a run may differ from that by its own class of a
-distribution (6 %, or the power of two of bpftrace's), and by what its probes cost.
+distribution: 6 %, or the power of two of the scripts'.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .test_prometheus import Served, serve  # noqa: F401 - a fixture
 PROVIDER = "provider requests { probe request__begin(int id); probe request__done(int id, int status); };"
 BEGIN, DONE = PAIR = "requests:request-begin", "requests:request-done"
 STATUS = {"200": 75, "404": 25}
+SLEPT = 50_000_000
 BY = "--latency", *PAIR, "--by", "status"
 
 
@@ -36,9 +37,10 @@ def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_with_probes(run, tmp_path_factory.mktemp("requests"), "requests", PROVIDER, source)
 
 
-def agree(own: str, p99: float) -> None:
-    """Compare what the program says with what was seen of it (nanoseconds)."""
-    assert abs(int(own) - p99) <= 0.08 * int(own), (own, p99)
+def agree(own: str, seen: float, of: int = 0) -> None:
+    """Compare what the program says (99 of 100; `of` 1: all) with what was seen of it, in nanoseconds: never more, and
+    no less than the program sleeps. A busy machine may keep it from its clock between the two."""
+    assert 0.94 * SLEPT <= seen <= 1.07 * int(own.split()[of]), (own, seen)
 
 
 def p99(durations: list[int]) -> int:
@@ -59,7 +61,7 @@ def test_in_python(program: Path, run: Any) -> None:
     shown = run(sys.executable, "-c", PYTHON, program, stdin=subprocess.DEVNULL).stdout
     own, *rows = shown.splitlines()
     assert {key: int(hits) for key, hits, _ in map(str.split, rows)} == STATUS
-    agree(own, max(float(row.split()[2]) for row in rows))
+    agree(own, max(float(row.split()[2]) for row in rows), 1)  # the greatest of 25 and of 75
 
 
 def test_in_prometheus(program: Path, serve: Callable[..., Served]) -> None:  # noqa: F811
@@ -67,7 +69,7 @@ def test_in_prometheus(program: Path, serve: Callable[..., Served]) -> None:  # 
     assert served.wait("usdt_latency_seconds_count", 100) == STATUS
     found = served.of("usdt_latency_seconds_percentile", percentile="99")
     shown = served.end()
-    agree(re.findall(r"^\d{8}$", shown, re.MULTILINE)[0], 1e9 * max(found.values()))
+    agree(re.findall(r"^\d+ \d+$", shown, re.MULTILINE)[0], 1e9 * max(found.values()), 1)
     assert "100 pairs" in shown
 
 
@@ -117,4 +119,4 @@ def test_by_a_script(language: str, program: Path, usdtbuild: Any, need: Any, ru
         counts[status] = sum(int(count) for _, _, count in classes)
         highest += [int(low) << 10 * " KMG".index(unit or " ") for low, unit, _ in classes]
     assert counts == STATUS, said
-    assert max(highest) <= int(own) < 2 * max(highest), said
+    assert SLEPT / 2 <= max(highest) <= int(own.split()[1]), said

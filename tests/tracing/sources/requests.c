@@ -1,5 +1,5 @@
 /* A hundred requests, of which ten take 50 ms and the others 1 ms, as soon as somebody watches both probes. Prints how
- * many nanoseconds 99 of 100 took at most by its own clock; waits for a line, or for the end of its input. */
+ * many nanoseconds 99 of 100, and all, took at most by its own clock; waits for a line, or for the end of its input. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,7 +31,7 @@ int main(void)
         took[i] = now() - begun;
     }
     qsort(took, 100, sizeof *took, less);
-    printf("%ld\n", took[98]);
+    printf("%ld %ld\n", took[98], took[99]);
     fflush(stdout);
     return getchar() == 1;
 }
