@@ -35,7 +35,6 @@ REASONS = {
     "no-entry": "not in the table: compiled without the option or with the attribute (0,0), or assembly",
     "cold-part": "the cold part of another function, which is never entered by a call",
     "lost-entry": "the NOPs are there, but no entry of the table leads to them",
-    "format": "this file format has no table of patchable entries",
     "machine": "what a patchable entry looks like is not known for this machine",
     "null-entry": "the table entry is null",
     "table-truncated": "the table's size is no multiple of its entries'",
