@@ -645,3 +645,18 @@ def test_threads_that_come_and_go_share_what_they_have(run: Any, usdtbuild: Any,
     done = usdtbuild("trace", "--graph", "--", tmp_path / "t", env={**os.environ, "XDG_CACHE_HOME": str(cache)})
     assert sorted(shape_of(done.stdout)) == [(0, "main", 1), (0, "runs", 3000)]
     assert "no room" not in done.stderr
+
+
+def test_a_function_that_calls_thousands(run: Any, usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
+    """Each is found again among its siblings, in whatever order it is called."""
+    most = 400
+    calls = ["".join(f"f{number}();" for number in order) for order in (range(most), range(most - 1, -1, -2))]
+    functions = "".join(f'KEPT void f{number}(void) {{ __asm__ volatile(""); }}\n' for number in range(most))
+    (tmp_path / "t.c").write_text(
+        f"#define KEPT __attribute__((noinline))\n{functions}"
+        f"int main(void) {{ for (int i = 0; i < 3; i++) {{ {calls[0]} }} {calls[1]} return 0; }}\n"
+    )
+    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "t.c", "-o", "t", cwd=tmp_path)
+    done = usdtbuild("trace", "--graph", "--", tmp_path / "t", env={**os.environ, "XDG_CACHE_HOME": str(cache)})
+    expected = [(0, "main", 1), *((1, f"f{number}", 3 + number % 2) for number in range(most))]
+    assert shape_of(done.stdout) == expected

@@ -39,7 +39,12 @@ typedef struct node {
 	uint32_t point, child, sibling, ticks;
 	uint64_t calls, total, self; /* times */
 	uint64_t most;
-	uint64_t room, functions; /* the root's only: how many nodes there may be, and histograms */
+	union {
+		struct {
+			uint64_t room, functions; /* the root's: how many nodes there may be, and histograms */
+		};
+		uint32_t next[4]; /* others': where a caller's calls are looked up */
+	};
 } node;
 
 typedef struct opened {
@@ -210,7 +215,7 @@ static USDT_LIVE_FAST_HANDLER __attribute__((noinline, cold)) uint32_t new_root(
 /* The node of `point` below what is open, or 0 if there is no room for it. */
 static inline USDT_LIVE_FAST_HANDLER uint32_t node_of(stack *self, live_point *point)
 {
-	uint32_t parent = self->depth ? self->open[self->depth - 1].node : self->root ? self->root : new_root(self), at, number;
+	uint32_t parent = self->depth ? self->open[self->depth - 1].node : self->root ? self->root : new_root(self), at, number, hash, *link, *list;
 
 	if (!point->number)
 		point->number = 1 + live_point_number(&point->shown);
@@ -219,13 +224,20 @@ static inline USDT_LIVE_FAST_HANDLER uint32_t node_of(stack *self, live_point *p
 		add(&nodes[0].total, 1);
 		return 0;
 	}
-	for (at = nodes[parent].child; at; at = nodes[at].sibling)
+	/* Another way at each step for each two bits of the hash, which differs for each number: sixteen steps at most. */
+	for (link = &nodes[parent].child, hash = number * 2654435761u; (at = *link); hash <<= 2) {
 		if (nodes[at].point == number)
 			return at;
+		link = &nodes[at].next[hash >> 30];
+	}
 	at = new_node(self, number);
 	if (at) {
-		nodes[at].sibling = nodes[parent].child;
-		__atomic_store_n(&nodes[parent].child, at, __ATOMIC_RELEASE);
+		if (nodes[parent].child) { /* which stays the first in the reader's list */
+			list = &nodes[nodes[parent].child].sibling;
+			nodes[at].sibling = *list;
+			__atomic_store_n(list, at, __ATOMIC_RELEASE);
+		}
+		__atomic_store_n(link, at, __ATOMIC_RELEASE);
 	}
 	return at;
 }
