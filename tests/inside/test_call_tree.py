@@ -48,6 +48,7 @@ def programs(run: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     (folder / "library.c").write_text(LIBRARY)
     made = {}
     for name, entries in (("ours", "7,5"), ("theirs", "5")):
+        # Without room between functions, returns right before a padding may be left alone, and times with them.
         flags = ("-O0", "-g", "-falign-functions=32", f"-fpatchable-function-entry={entries}")
         made[name], made[f"{name}.so"] = folder / name / "calls", folder / name / "library.so"
         made[name].parent.mkdir()

@@ -4,6 +4,7 @@ another mount namespace, arguments behind pointers that lead nowhere; and entrie
 from __future__ import annotations
 
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -115,6 +116,25 @@ int main(void) {
         printf("%ld\n", sum);
         fflush(stdout);
     }
+    return 0;
+}
+"""
+# Each function's padding is right behind the return of the one before, and from one to the next are 60 bytes: where an
+# entry's own bytes make a jump lead if the second is a breakpoint, the next one's lead. In a program at a fixed address
+# all of them lead out of the address space, and so do the returns'.
+CROWDED = r"""
+#define CROWDED(name) \
+    __attribute__((noipa, patchable_function_entry(7, 5))) void name(void) { \
+        __asm__ volatile("push %rbp; mov %rsp, %rbp; pop %rbp; .fill 47, 1, 0x90"); \
+    }
+CROWDED(zero)
+CROWDED(one)
+CROWDED(two)
+__asm__(".fill 16, 1, 0x90"); /* room for the last one's return */
+int main(void) {
+    zero();
+    one();
+    two();
     return 0;
 }
 """
@@ -274,6 +294,21 @@ def test_only_what_gets_a_breakpoint_is_in_the_way_of_a_jump(behind: Path, trace
     assert re.search(r"not traced: next:return at 0x[0-9a-f]+: its returns can't be watched in place", seen.errors)
     seen = traced(*wanted, "--", behind, input="\n")
     assert counted | {"500  next", "500  next:return"} <= set(map(str.strip, seen.output))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere a site is one instruction, and reads nothing")
+@pytest.mark.parametrize(("shape", "left"), [("-pie", ["one"]), ("-no-pie", ["zero", "one"])])
+def test_an_entry_comes_before_the_return_that_is_right_before_its_padding(
+    run: Any, traced: Any, tmp_path: Path, shape: str, left: list[str]
+) -> None:
+    (tmp_path / "crowded.c").write_text(CROWDED)
+    options = ["-O2", "-falign-functions=1", "-fno-toplevel-reorder", "-fcf-protection=none", f"-f{shape[1:]}", shape]
+    run("gcc", *options, "crowded.c", "-o", "crowded", cwd=tmp_path)
+    tmp_path.chmod(0o755)
+    names = [word for name in ("zero", "one", "two") for word in ("-F", name)]
+    seen = traced("-v", "--graph", *names, "--engine", "patch", "--", tmp_path / "crowded")
+    assert [line.split()[-2:] for line in seen.output[1:]] == [["1", "zero"], ["1", "one"], ["1", "two"]], seen
+    assert sorted(re.findall(r"not traced: (\S+)", seen.errors)) == sorted(f"{name}:return" for name in left)
 
 
 @pytest.mark.live

@@ -25,7 +25,8 @@ Of a function's entry that has padding, and is safe to patch as `functions` says
 padding, and the padding a jump to the stub. Both change while all threads stand. Nobody runs the padding but by `eb`,
 so it is written first and put back last; a thread that stands on it goes on into the function either way. The entry's
 two bytes lie on one page, so they change at once, and a thread that stands between them finds `stc`, `clc` or `cmc`. A
-uprobe that comes to the entry goes on there, too. Where another site's jump reads the padding, it is left alone.
+uprobe that comes to the entry goes on there, too. Where another site's jump reads the padding, it is left alone, or
+the other site is.
 
 For calls `slots` has an argument of its own.
 """

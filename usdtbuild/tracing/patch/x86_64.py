@@ -63,7 +63,8 @@ def find_spots(
     """Return the sites that can be patched, and why the others can't.
 
     A jump is as long as five instructions may be, and reads what the next sites change: where one of these, or one of
-    `others` (addresses where breakpoints may come), lies within it, its site is left alone.
+    `others` (addresses where breakpoints may come), lies within it, its site is left alone. Where it reads an entry's
+    padding, that becomes a jump by its own bytes, or the padding comes first (`_entries_first`).
     """
     spots: list[Spot] = []
     refusals: list[Refusal] = []
@@ -74,7 +75,7 @@ def find_spots(
     # Where a call can't be patched a breakpoint may come.
     calls = (site.address for target in plan.targets if target.kind == CALL for site in target.sites)
     taken = {site.address for _, site in jumps}.union(others, calls)
-    padded = _find_padded(jumps, taken, memory)
+    padded, read = _find_padded(jumps, taken, memory)
     for spot in [*spots, *padded.values()]:
         for address, before, _ in spot.changes:
             taken.update(range(address, address + len(before)))
@@ -103,13 +104,34 @@ def find_spots(
         if form is not None and not reason:
             form, placed = _placed(site.address, before, form, mirrors, near, behind)
         if placed is None:
-            reason = reason or "there is no free memory where its bytes would make a jump lead"
+            reason = reason or "where its bytes would make a jump lead is no free memory, or another site's jump leads"
             refusals.append(Refusal(target.title, reason, "", site.address))
             continue
         assert form is not None
         after = bytes([JUMP]) + placed.tail + before[JUMP_SIZE : form.size]
         spots.append(Spot(target, site, form, before[: form.size], after, placed.mirror, placed.near))
-    return _whole_functions(plan, spots, refusals)
+    return _whole_functions(plan, *_entries_first(read, spots, refusals))
+
+
+def _entries_first(
+    read: Sequence[Spot], spots: list[Spot], refusals: list[Refusal]
+) -> tuple[list[Spot], list[Refusal]]:
+    """Let entries change by their padding that can't otherwise: returns whose jumps would read that are left alone.
+    Without its entry nothing is known of a call, without its return only when it ended."""
+    refused = {(one.what, one.address) for one in refusals}
+    forms = [(one, one.form) for one in spots if isinstance(one.form, Form)]
+    reading = {one.site.address + at: (one, form.returns) for one, form in forms for at in range(1, JUMP_SIZE)}
+    gained: list[Spot] = []
+    left: dict[int, Refusal] = {}
+    for spot in read:
+        found = [reading[at] for at in _changed(spot) if at in reading]
+        if (spot.target.title, spot.site.address) in refused and all(returns for _, returns in found):
+            reason = f"its jump would read what changes at the entry behind it, {spot.site.address:#x}"
+            left.update((one.site.address, Refusal(one.target.title, reason, "", one.site.address)) for one, _ in found)
+            gained.append(spot)
+    gone = {(one.target.title, one.site.address) for one in gained}
+    refusals = [one for one in refusals if (one.what, one.address) not in gone]
+    return [one for one in spots if one.site.address not in left] + gained, refusals + list(left.values())
 
 
 def _placed(
@@ -138,20 +160,30 @@ def _begin_within(before: bytes, form: Form) -> list[int]:
     return found
 
 
-def _find_padded(jumps: Sequence[tuple[Target, Site]], taken: Collection[int], memory: Memory) -> dict[int, Spot]:
-    """Return, by address, functions' entries that change by their padding: where no other site's jump reads that."""
+def _find_padded(
+    jumps: Sequence[tuple[Target, Site]], taken: Collection[int], memory: Memory
+) -> tuple[dict[int, Spot], list[Spot]]:
+    """Return, by address, functions' entries that change by their padding, and those that could, but that another
+    site's jump may read it."""
     read = {site.address + at for _, site in jumps if not site.padding for at in range(1, JUMP_SIZE)}
     found: dict[int, Spot] = {}
+    others: dict[int, Spot] = {}
     for target, site in jumps:
         start = site.address - site.padding
         entry = memory.read(site.address, PADDED) if site.padding else b""
         padding = memory.read(start, JUMP_SIZE) if site.padding else b""
-        changed = {*range(start, start + JUMP_SIZE), site.address + 1}
         # The entry's bytes change at once.
-        one_page = site.address % PAGE != PAGE - 1
-        if one_page and is_padded(padding, entry) and changed.isdisjoint(read) and changed.isdisjoint(taken):
-            found[site.address] = Spot(target, site, Padded(PADDED, start), entry + padding, b"", start)
-    return found
+        if site.address % PAGE == PAGE - 1 or not is_padded(padding, entry):
+            continue
+        spot = Spot(target, site, Padded(PADDED, start), entry + padding, b"", start)
+        if _changed(spot).isdisjoint(taken):
+            (found if _changed(spot).isdisjoint(read) else others).setdefault(site.address, spot)
+    return found, list(others.values())
+
+
+def _changed(spot: Spot) -> set[int]:
+    """Return what changes of an entry with its padding, but for its first byte."""
+    return {*range(spot.mirror, spot.mirror + JUMP_SIZE), spot.site.address + 1}
 
 
 def _on_one_page(form: Form | None, before: bytes, address: int) -> Form | None:
