@@ -185,14 +185,19 @@ def _rows(text: str, *keys: str) -> dict[str, int]:
 @NEEDS_ROOT
 @pytest.mark.live
 @pytest.mark.parametrize("language", slow_for(*ADDING))
-def test_pairs_are_timed_by_a_key_of_their_begin(watch: Any, language: str) -> None:
-    shown = watch(language, *PAIR, "--by", "name")
+@pytest.mark.parametrize(
+    ("key", "counts"), [("name", {"alpha": 100, "beta": 100, "gamma": 100}), ("status", {"200": 150, "500": 150})]
+)
+def test_pairs_are_timed_by_a_key_of_their_begin_or_end(
+    watch: Any, language: str, key: str, counts: dict[str, int]
+) -> None:
+    shown = watch(language, *PAIR, "--by", key)
     if language == "bpftrace":
-        for name in ("alpha", "beta", "gamma"):
+        for name, count in counts.items():
             part = shown.partition(f"@nanoseconds[{name}]:")[2].partition("\n\n")[0]
-            assert sum(map(int, re.findall(r"\) +(\d+) \|", part))) == 100, shown
+            assert sum(map(int, re.findall(r"\) +(\d+) \|", part))) == count, shown
     else:
-        assert _rows(shown, "alpha", "beta", "gamma") == {"alpha": 100, "beta": 100, "gamma": 100}
+        assert _rows(shown, *counts) == counts
 
 
 @NEEDS_ROOT
@@ -284,6 +289,8 @@ def test_a_provider_file_has_a_place_for_the_program(app: Path, usdtbuild: Any, 
     ("words", "says"),
     [
         (("bpftrace", "app", "--sum", "size"), "none of the probes has an argument size"),
+        (("bpftrace", "app", "--sum", "name"), "--sum: name of app:request__start is a string"),
+        (("gdb", "app", "--histogram", "name"), "--histogram: name of app:request__start is a string"),
         (("bpftrace", "app", "--filter", "size > 1"), "has no argument size"),
         (("bpftrace", "app", "--filter", "id >"), "--filter"),
         (("bpftrace", "app", "--count", "--sum", "id"), "--count and --sum don't go together in one script"),

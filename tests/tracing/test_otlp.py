@@ -210,7 +210,7 @@ def test_wild_values(collector: Collector) -> None:
     assert len(collector.spans) == 4
     wild = next(one for one in collector.spans if attributes(one).get("id") == 2)
     assert attributes(wild) == {"process.pid": 10, "thread.id": 11, "id": 2, "path.bytes": WILD.hex(), "status": 404}
-    assert attributes(next(one for one in collector.spans if one.name == "server:query"))["arg0"] == str(1 << 60)
+    assert attributes(next(one for one in collector.spans if one.name == "server:query"))["arg0"] == 1 << 60
     assert spans["server:request"].end_time_unix_nano > spans["server:request"].start_time_unix_nano
 
 

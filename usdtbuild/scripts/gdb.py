@@ -80,8 +80,8 @@ def _reading() -> str:
 def _action(wish: Wish, target: Target) -> list[str]:
     side = wish.side(target)
     if side == BEGIN:
-        kept = "".join(f", {_WORDS.key(target, wish.by[at])}" for at in wish.kept)
-        return [f"began[tid] = (time.monotonic_ns(){kept})"]
+        kept = [_WORDS.key(target, wish.by[at]) for at in wish.kept]
+        return [f"began[tid] = {_tuple(['time.monotonic_ns()', *kept])}"]
     if side == END:
         at = {place: index + 1 for index, place in enumerate(wish.kept)}
         keys = [f"kept[{at[i]}]" if i in at else _WORDS.key(target, name) for i, name in enumerate(wish.by)]
@@ -110,7 +110,7 @@ def _shown(wish: Wish) -> list[str]:
     if wish.prints:
         return []
     lines = ["python", "for key, values in sorted(added.items(), key=lambda one: -sum(one[1])):",
-             '    name = " ".join(map(str, key)) or "all"']  # fmt: skip
+             '    name = " ".join(map(str, key)) if key else "all"']  # fmt: skip
     if wish.histogram or wish.latency:
         lines += ["    print(name, len(values))",
                   "    bits = collections.Counter(max(0, one).bit_length() for one in values)",

@@ -79,6 +79,10 @@ class Wish(NamedTuple):
         if self.latency and sides != {BEGIN, END}:
             missing = self.latency[0 if BEGIN not in sides else 1]
             raise UsageError(f"--latency: nothing matches {missing}")
+        for target in kept if self.of else ():
+            if target.arguments[argument_index(target, self.of)].kind == STRING:
+                option = "--sum" if self.sum_of else "--histogram"
+                raise UsageError(f"{option}: {self.of} of {target.title} is a string; --by counts how often each comes")
         if kept:
             return self._replace(targets=kept)
         if self.where is not None:

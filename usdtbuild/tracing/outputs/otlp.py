@@ -31,7 +31,7 @@ _QUEUED = 20_000  # spans; some 40 MB
 _BATCH = 512
 _TRIED = 5.0  # seconds that one batch may take, with all its tries
 _PATIENCE = 10.0  # seconds that all that is queued may take at the end
-_REASON = 300  # characters
+_REASON = 500  # characters
 _WAITING = 1_000_000  # begins that wait for their end
 
 
@@ -156,6 +156,8 @@ def _attribute(name: str, value: Plain) -> dict[str, Any]:
     if isinstance(value, dict):
         if "text" in value:
             return {name: value["text"], f"{name}.cut": True}
+        if "integer" in value and -(1 << 63) <= (number := int(value["integer"])) < 1 << 63:
+            return {name: number}
         numbers = ("pointer", "integer", "float")
         return {name if kind in numbers else f"{name}.{kind}": one for kind, one in value.items()}
     return {name: value}
@@ -204,11 +206,15 @@ class _Last(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.text = ""
+        self.text = self._trouble = ""
         logger = logging.getLogger("opentelemetry")
         logger.addHandler(self)
         logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep it."""
-        self.text = record.getMessage()
+        """Keep it; a failure with the trouble before it, because it may say only that tries have run out."""
+        said = record.getMessage()
+        if record.levelno < logging.ERROR:
+            self.text = self._trouble = said
+        else:
+            self.text, self._trouble = f"{said} {self._trouble}".rstrip(), ""
