@@ -212,6 +212,19 @@ def test_errors(options: dict[str, Any], kind: type[Exception], said: str) -> No
         public.trace(**options).count()
 
 
+def test_what_nothing_matches_is_told(app: Path) -> None:
+    nothing: dict[str, Any] = {"command": app, "probes": "app:raed"}
+    with pytest.raises(public.TracerError, match=r"nothing matches -P app:raed; did you mean app:read\?"):
+        public.trace(**nothing).count()
+    with pytest.raises(public.TracerError, match="nothing matches -P raed"):
+        public.trace(command=app).latency("raed", "raed-done")
+    with public.trace(**nothing) as hits, pytest.raises(public.TracerError, match="nothing matches"):
+        list(hits)
+    some = public.trace(command=app, probes=["app:read", "app:wrote"])
+    assert set(some.count().counts) == {"app:read"}
+    assert [one.partition(";")[0] for one in some.warnings] == ["nothing matches -P app:wrote"]
+
+
 def test_a_filter_for_what_is_not_there_starts_nothing(app: Path, tmp_path: Path) -> None:
     command = ["sh", "-c", f"touch {tmp_path}/begun; exec {app}"]
     with pytest.raises(public.UsageError, match="no argument size"):

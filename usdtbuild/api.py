@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from .model import Provider
+    from .tracing.absent import Absent
     from .tracing.follower import Follower
     from .tracing.job import Job
     from .tracing.model import Report, Target, Value
@@ -95,7 +96,7 @@ def check(path: str | os.PathLike[str], providers: Sequence[str | os.PathLike[st
     from .provider.files import read_providers
     from .verify import missing_everywhere, verify
 
-    names = [os.fspath(one) for one in providers]
+    names = [os.fspath(one) for one in _each(providers)]
     expected = read_providers(names)
     reports: list[Verified] = [verify(image, expected) for image in files(os.fspath(path), _raise)]
     missing = missing_everywhere(reports, expected, ", ".join(names)) if expected else None
@@ -196,6 +197,7 @@ class Trace:
         self.asked = asked
         self._follower: Follower | None = None
         self._has_begun = False
+        self._absent: list[Absent] = []
         self.pid = self.lost = 0
         self.exit_code: int | None = None
         self.refusals: list[str] = []
@@ -226,6 +228,7 @@ class Trace:
                 title, arguments = names[event.target]
                 values = tuple(map(_plain, event.values))
                 yield Hit(event.time + offset, event.pid, event.tid, title, values, arguments, event.stack)
+        self._check_matched(follower.report())
 
     def count(self, by: str = "") -> Counts:
         """Return how often each target was hit, or, with `by`, how often each value of an argument came: "status", or
@@ -259,6 +262,7 @@ class Trace:
     # -- one run ---------------------------------------------------------------------------------------------------
 
     def _begin(self, wishes: Wishes) -> None:
+        from .tracing.absent import absent
         from .tracing.follower import Follower, planned
         from .tracing.tracer import choose
 
@@ -276,6 +280,7 @@ class Trace:
             tracer.close()
             raise
         self.pid = tracer.pid
+        self._absent = absent(tracer.wish, tracer.targets, tracer.pid)
         self._follower.go()
 
     def _added_up(self, wishes: Wishes) -> tuple[Report, list[Row]]:
@@ -286,13 +291,21 @@ class Trace:
             for _ in self._follower.batches():
                 pass
             report = self._follower.finish()
+            self._check_matched(report)
             return report, [row for table in self._tables for row in table.rows(report)]
         finally:
             self._end()
 
+    def _check_matched(self, report: Report) -> None:
+        """Raise TracerError if there are patterns, and nothing has matched any of them."""
+        if self._absent and not report.targets:
+            raise TracerError("\n".join(map(str, self._absent)))
+
     def _end(self) -> None:
         if self._follower is None:
             return
+        from .tracing.absent import unmatched
+
         follower, self._follower = self._follower, None
         with contextlib.closing(follower.tracer) as tracer:
             tracer.stop()
@@ -301,7 +314,9 @@ class Trace:
                     pass
             report = follower.report()
             self.lost, self.exit_code = sum(report.lost), report.exit_code
-            self.refusals, self.warnings = [str(one) for one in report.refusals], tracer.warnings
+            self.refusals = [str(one) for one in report.refusals]
+            left = unmatched(tracer.wish.wanted, report.targets) if self._absent else ()
+            self.warnings = [*(str(one) for one in self._absent if (one.rule, one.pattern) in left), *tracer.warnings]
 
 
 def _counted(report: Report) -> Iterator[tuple[str, int]]:
@@ -354,7 +369,8 @@ def trace(
     env: Mapping[str, str] | None = None,
 ) -> Trace:
     """Return a trace of processes that run, of a command that will be started, or of a program that a gdb stub holds;
-    each option is the command line's. `running` is --children: those that `pid` has already, too.
+    each option is the command line's; one string or path is a list of one. `running` is --children: those that `pid`
+    has already, too.
 
     Without `probes`, `functions` and `calls` all probes are traced. Raises UsageError, whose text names the command
     line's options, and InputError.
@@ -365,10 +381,10 @@ def trace(
     from .tracing.selection import Wanted
     from .tracing.sieve import Sieve
 
-    argv = tuple(os.fspath(word) for word in command)
+    argv = tuple(map(os.fspath, _each(command)))
     words = _emulator(remote, emulator, sysroot)
     pids = () if pid is None else (pid,) if isinstance(pid, int) else tuple(pid)
-    programs = tuple(os.path.abspath(path) for path in exes)  # noqa: PTH100 - links may lead elsewhere later
+    programs = tuple(os.path.abspath(path) for path in _each(exes))  # noqa: PTH100 - links may lead elsewhere later
     heading = _heading(pids, programs, argv, remote, words)
     if len(set(pids)) < len(pids) or len(pids) > TARGETS:
         raise UsageError(f"-p: each process can be named once, and {TARGETS} of them at most")
@@ -381,16 +397,21 @@ def trace(
     sieve = None if where is None else Sieve(Filter(where, string_size), is_open=is_open)
     if returns and not functions and not calls:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
-    declared = tuple(provider for path in providers for provider in _declared(path))
-    patterns = (tuple(probes), tuple(functions), tuple(exclude), tuple(modules))
-    wanted = Wanted(*patterns, declared, tuple(calls), returns, min_size, mangled=mangled, members=members,
-                    shown_as=tuple(map(parsed, show_as)))  # fmt: skip
+    declared = tuple(provider for path in _each(providers) for provider in _declared(path))
+    patterns = map(_each, (probes, functions, exclude, modules))
+    wanted = Wanted(*patterns, declared, _each(calls), returns, min_size, mangled=mangled, members=members,
+                    shown_as=tuple(map(parsed, _each(show_as))))  # fmt: skip
     job = Job(wanted, engine=engine, pids=pids, running=running, exes=programs, argv=argv,
               cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
               env=dict(os.environ if env is None else env), remote=remote, emulator=words, sysroot=sysroot,
               string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=children,
               duration=duration, hold=True, stack=stack)  # fmt: skip
     return Trace(Asked(job, sieve, limit, heading))
+
+
+def _each(several: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[Any, ...]:
+    """Return several of a thing; a string or a path is one."""
+    return (several,) if isinstance(several, (str, os.PathLike)) else tuple(several)
 
 
 def _declared(path: str | os.PathLike[str]) -> Sequence[Provider]:
