@@ -84,6 +84,7 @@ def test_an_is_enabled_call_on_a_machine_without_such_a_dtrace(bench: Any, need:
 HALF_ADDED = """
 from usdtbuild import options
 options.FORMATS += ("probe9",)
+options.STEP_OPTIONS["--formats"] = (options.FORMATS, *options.STEP_OPTIONS["--formats"][1:])
 from usdtbuild.__main__ import main
 raise SystemExit(main())
 """
