@@ -87,7 +87,9 @@ def probes(path: str | os.PathLike[str]) -> list[Probe]:
     return found
 
 
-def check(path: str | os.PathLike[str], providers: Sequence[str | os.PathLike[str]] = ()) -> list[Finding]:
+def check(
+    path: str | os.PathLike[str], providers: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = ()
+) -> list[Finding]:
     """Return what keeps the probes of a file, archive or folder from working; all probes of `providers` must be there.
 
     Raises InputError.
@@ -340,8 +342,8 @@ def trace(
     *,
     pid: int | Sequence[int] | None = None,
     running: bool = False,
-    exes: Sequence[str | os.PathLike[str]] = (),
-    command: Sequence[str | os.PathLike[str]] = (),
+    exes: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    command: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     probes: Sequence[str] = (),
     functions: Sequence[str] = (),
     calls: Sequence[str] = (),
@@ -359,7 +361,7 @@ def trace(
     children: bool = True,
     string_size: int = 64,
     buffer: int = 32,
-    providers: Sequence[str | os.PathLike[str]] = (),
+    providers: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     show_as: Sequence[str] = (),
     remote: str = "",
     emulator: str = "",
@@ -398,7 +400,7 @@ def trace(
     if returns and not functions and not calls:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
     declared = tuple(provider for path in _each(providers) for provider in _declared(path))
-    patterns = map(_each, (probes, functions, exclude, modules))
+    patterns = (_each(probes), _each(functions), _each(exclude), _each(modules))
     wanted = Wanted(*patterns, declared, _each(calls), returns, min_size, mangled=mangled, members=members,
                     shown_as=tuple(map(parsed, _each(show_as))))  # fmt: skip
     job = Job(wanted, engine=engine, pids=pids, running=running, exes=programs, argv=argv,
