@@ -115,10 +115,11 @@ def test_elision_keeps_both_ends(text: str, width: int, expected: str) -> None:
 @pytest.mark.parametrize(("text", "width", "expected"), [
     ("int work<std::vector<int, std::allocator<int> > >(std::vector<int> const&)", 60,
      "int work<std::vector<…> >(std::vector<…> const&)"),
-    ("int work<std::vector<int, std::allocator<int> > >(std::vector<int> const&)", 40, "int work<…>(…)"),
+    ("int work<std::vector<int, std::allocator<int> > >(std::vector<int> const&)", 40, "work<std::vector<…> >(…)"),
     ("main::{lambda(int, std::vector<int>)#1}::operator()(int, std::vector<int>) const", 50,
      "main::{lambda(…)#1}::operator()(…) const"),
-    ("bool operator< <int>(A<int> const&, A<int> const&)", 30, "bool operator< <…>(…)"),
+    ("bool operator< <int>(A<int> const&, A<int> const&)", 30, "operator< <int>(…)"),
+    ("std::_Vector_base<int, std::allocator<int> >::~_Vector_base()", 40, "std::_Vector_base<…>::~_Vector_base()"),
     ("shop::Basket::operator->(long) const", 33, "shop::Basket::operator->(…) const"),
     ("a>>>)))" * 9, 12, "a>>>))…>>)))"),
 ])  # fmt: skip

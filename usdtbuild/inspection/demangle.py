@@ -132,12 +132,20 @@ def without_parameters(written: str) -> str:
 
 
 def shortened(written: str, room: int) -> str:
-    """Return a written name in so many characters: without what is deepest in its brackets, then without its middle."""
+    """Return a written name in so many characters: without what is deepest in its brackets, then without what it
+    returns and takes, so that templates still differ, then without its middle."""
+    if len(written) <= room:
+        return written
+    name, called = without_parameters(written), written
+    if (at := written.find(f"{name}(")) >= 0:
+        begin, end = at + len(name) + 1, _closed(written, at + len(name)) - 1
+        called = written[at:begin] + ELLIPSIS * (end > begin) + written[end:]
     text = written
-    for level in range(_DEEPEST, 0, -1):
-        if len(text) <= room:
-            break
-        text = "".join(_above(written, level))
+    for whole, least in ((written, 2), (called, 1)):
+        for level in range(_DEEPEST, least - 1, -1):
+            if len(text) <= room:
+                return text
+            text = "".join(_above(whole, level))
     return elide(text, room)
 
 
