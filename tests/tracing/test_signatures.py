@@ -6,12 +6,18 @@ import json
 import os
 import random
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
+
+from usdtbuild.elf.image import Image
+from usdtbuild.inspection.signatures import Wanted
+from usdtbuild.limits import DEBUG
+from usdtbuild.tracing.signatures import signatures_of
 
 from .random_calls import program
 
@@ -251,6 +257,31 @@ def test_a_great_many_bytes_of_debug_information(shop: Path, run: Any, usdtbuild
     done = usdtbuild("trace", "-v", "-F", "shop::price", "--", tmp_path / "shop")
     assert lines(done.stdout)[0] == "shop::price(int, char const*)"
     assert "1024 MB" in done.stderr
+
+
+# One unit, whose entries are variables (2) or namespaces (3), each of one byte.
+ENDLESS = """
+.section .debug_abbrev,"",@progbits
+.byte 1, 0x11, 1, 0x11, 1, 0x12, 7, 0, 0, 2, 0x34, 0, 0, 0, 3, 0x39, 0, 0, 0, 0
+.section .debug_info,"",@progbits
+.long end - begin
+begin: .short 5; .byte 1, 8; .long .debug_abbrev; .byte 1; .quad 0, 0x7fffffffffff
+.fill 20000000, 1, {}
+.byte 0
+end:
+"""
+
+
+@pytest.mark.parametrize("entries", [2, 3])
+def test_a_unit_of_a_great_many_entries(entries: int, run: Any, tmp_path: Path) -> None:
+    """Reading it ends when its time is over, and not when it is at the end, which takes half a minute."""
+    (tmp_path / "a.s").write_text(ENDLESS.format(entries))
+    run("gcc", "-shared", "-nostdlib", "a.s", "-o", "a.so", cwd=tmp_path)
+    image = Image((tmp_path / "a.so").read_bytes(), "a.so")
+    begun = time.process_time()
+    text, trouble = signatures_of(image, {0x1000: Wanted("f", 0x1000)}, 1, 0.1, DEBUG)
+    assert (text, trouble) == ("{}", "it takes more than 0 s to read its debug information")
+    assert time.process_time() - begun < 8
 
 
 def test_a_name_of_a_hundred_thousand_characters(run: Any, need: Any, usdtbuild: Any, tmp_path: Path) -> None:

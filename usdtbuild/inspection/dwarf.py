@@ -49,7 +49,9 @@ def opened(content: Data, most: int = 0) -> Any:
 
 def why_unread(error: Exception) -> str:
     """Return the part of a message that says why debug information can't be read."""
-    detail = (str(error) or type(error).__name__).splitlines()[0][:80]
+    detail = next(iter(str(error).splitlines()), "")[:80]
+    if " " not in detail:  # a key that something hasn't got
+        detail = f"{type(error).__name__} {detail}".rstrip()
     return f"its debug information can't be read ({detail})"
 
 

@@ -111,16 +111,15 @@ def _functions(reader: _Reader, top: Any, wanted: set[int], until: float) -> Ite
                 if address in left:
                     left.discard(address)
                     yield address, die
-                if not left or time.process_time() > until:
-                    return
+            if not left or time.process_time() > until:
+                return
 
 
 def _at_top(die: Any) -> Iterator[Any]:
     for child in die.iter_children():
+        yield child
         if child.tag in _INSIDE:
             yield from _at_top(child)
-        else:
-            yield child
 
 
 class _Reader:
