@@ -250,6 +250,10 @@ def check(wishes: Wishes) -> None:
                          " make two traces")  # fmt: skip
     for name in wishes.files:
         ending = ending_of(name)
+        if name == "-":
+            raise UsageError("-o -: standard output has lines or tables without -o; name a file for the rest")
+        if [*map(PurePath, wishes.files)].count(PurePath(name)) > 1:
+            raise UsageError(f"-o {name}: two outputs can't have one file")
         if ending not in ENDINGS and ending not in TEXT:
             known = ", ".join(f"{known} ({one.what})" for known, one in ENDINGS.items())
             raise UsageError(f"-o {name}: no format has the ending {ending}; there are {known}, and .txt")
