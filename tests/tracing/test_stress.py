@@ -37,12 +37,12 @@ def stress(tmp_path_factory: pytest.TempPathFactory, run: Any, need: Any) -> Any
 
 @pytest.fixture(scope="session")
 def returns(tmp_path_factory: pytest.TempPathFactory, run: Any, need: Any) -> Any:
-    """Build the program of functions with returns: `returns("gcc")`."""
+    """Build a program of functions with returns: `returns("gcc")`."""
 
-    def build(cc: str) -> Path:
-        folder = tmp_path_factory.mktemp("returns")
-        run(need(cc), "-O2", "-w", "-pthread", SOURCES / "returns.c", "-o", "returns", cwd=folder)
-        return folder / "returns"
+    def build(cc: str, name: str = "returns", *options: str) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        run(need(cc), "-O2", "-w", "-pthread", *options, SOURCES / f"{name}.c", "-o", name, cwd=folder)
+        return folder / name
 
     return build
 
@@ -106,6 +106,13 @@ def test_traced_again_and_again(stress: Any, options: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("what", ["count", "record"])
 def test_returns_toggled_all_the_while(returns: Any, hammered: Callable[..., int], what: str) -> None:
     hammered(returns("gcc"), "returns", what, 25, threads=2)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere the cases of a `switch` aren't told")
+@pytest.mark.parametrize("what", ["count", "record"])
+def test_returns_beside_other_ends_toggled_all_the_while(returns: Any, hammered: Callable[..., int], what: str) -> None:
+    """Of functions that may also end by a jump to another one, or have a `switch`."""
+    hammered(returns("gcc", "switches", "-fPIE", "-pie"), "ends", what, 25, threads=2)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any
 
 from usdtbuild.errors import UsdtError
 from usdtbuild.tracing.maps import areas
-from usdtbuild.tracing.own_returns import in_place
+from usdtbuild.tracing.own_returns import in_place, seen_alone
 from usdtbuild.tracing.patch.engine import PatchEngine
 from usdtbuild.tracing.patch.rings import Decoder
 from usdtbuild.tracing.plan import Plan
@@ -23,6 +23,7 @@ from usdtbuild.tracing.tracees import Tracees
 
 TEXT = b"stress"
 WORD = (1 << 64) - 1
+MOST = 10_000  # records of one watch that are looked at
 
 
 def right_probe(_: str, values: tuple[Any, ...]) -> bool:
@@ -38,12 +39,14 @@ def right_call(_: str, values: tuple[Any, ...]) -> bool:
 
 
 def right_return(name: str, values: tuple[Any, ...]) -> bool:
-    """Whether a function of tracing/sources/returns.c, whose number is in its name, has returned what it returns."""
-    return not values or int(values[0]) % 64 == int(name.removeprefix("inner"), 8)
+    """Whether a function of tracing/sources/returns.c or switches.c, whose number is in its name, has returned what it
+    returns."""
+    return not values or int(values[0]) % 64 == int(name[len("inner") :], 8)
 
 
 KINDS = {
     "returns": (Wanted(functions=("inner*",), returns=True), right_return),
+    "ends": (Wanted(functions=("inner*", "outer*"), returns=True, frames=True), right_return),
     "probes": (Wanted(probes=("stress:*",)), right_probe),
     "calls": (Wanted(calls=("work_*",)), right_call),
 }
@@ -56,7 +59,10 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
     """
     wanted, is_right = KINDS[kind]
     targets = select(pid, wanted).targets
-    if wanted.returns:
+    if wanted.frames:
+        targets = seen_alone(targets)
+        assert sum(len(one.sites) for one in targets) == 64 * (2 + 5)  # entries, and all the returns of each
+    elif wanted.returns:
         targets, trapped, reasons = in_place(targets)
         assert not trapped, reasons
     toggles, full = 0, False
@@ -72,10 +78,13 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
             return  # it has ended between being found and being read
         if refused and not full and not wanted.returns:  # which stay as they are where jumps would find no memory
             raise SystemExit(f"refused: {refused[0]}")
+        tracees.stop(pid)
+        tracees.detach(pid)  # its signals would wait for us
         raw = bytearray()
         for _ in range(5):
             time.sleep(0.001)  # let it run, also where many others want the processor
             engine.collect(raw.extend)
+        tracees.seize(pid)
         with tracees.standing(pid):
             engine.detach()
         engine.collect(raw.extend)
@@ -86,7 +95,7 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
         if what == "record":
             assert engine.layout is not None
             decoder = Decoder(engine.shape, engine.layout.specs)
-            for event in decoder.events(bytes(raw), int):
+            for event in decoder.events(bytes(raw[: MOST * engine.shape.slot]), int):
                 hits += 1
                 bad += not is_right(targets[event.target].name, event.values)
         engine.close()
