@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .errors import InputError, UsageError, UsdtError
 from .limits import TARGETS
 from .tracing.errors import TracerError
-from .tracing.model import Frame
+from .tracing.model import MISSING, Frame
+from .tracing.model import Unreadable as Unread
 from .tracing.outputs.choose import All, Wishes, tables
 from .tracing.outputs.rows import Row
 
@@ -330,9 +331,6 @@ def _names(target: Target) -> tuple[str, tuple[str, ...]]:
 
 
 def _plain(value: Value) -> Any:
-    from .tracing.model import MISSING
-    from .tracing.model import Unreadable as Unread
-
     if value is MISSING:
         return Unreadable(None)
     return Unreadable(int(value)) if isinstance(value, Unread) else value

@@ -248,6 +248,19 @@ def check(wishes: Wishes) -> None:
     if (wishes.every or wishes.prometheus) and any(ending_of(name) not in (*TEXT, *_COUNTS) for name in wishes.files):
         raise UsageError("--every, --json and --prometheus are about tables, and -o NAME.html and others about hits;"
                          " make two traces")  # fmt: skip
+    _check_files(wishes)
+    if wishes.normalize and (wishes.counting or wishes.histogram or wishes.sum or wishes.latency) and not wishes.by:
+        raise UsageError("--normalize is about strings in lines and of --by; these tables show none, so give --by, too")
+    for name in wishes.files if wishes.calls else ():
+        if ending_of(name) not in _OF_CALLS:
+            raise UsageError(f"-o {name}: it shows hits one by one, and --report and --graph calls;"
+                             f" {', '.join(_OF_CALLS)} draw those")  # fmt: skip
+    if wishes.top and not (wishes.counting or wishes.by or wishes.latency or wishes.calls):
+        raise UsageError("--top is about rows of the tables of --count, --by and --latency; ask for one of them")
+
+
+def _check_files(wishes: Wishes) -> None:
+    """Raise UsageError for a file that can't be written so."""
     for name in wishes.files:
         ending = ending_of(name)
         if name == "-":
@@ -259,14 +272,6 @@ def check(wishes: Wishes) -> None:
             raise UsageError(f"-o {name}: no format has the ending {ending}; there are {known}, and .txt")
         if wishes.counting and ending not in (*TEXT, *_COUNTS):
             raise UsageError(f"-o {name}: it shows hits one by one, which --count doesn't keep; leave out --count")
-    if wishes.normalize and (wishes.counting or wishes.histogram or wishes.sum or wishes.latency) and not wishes.by:
-        raise UsageError("--normalize is about strings in lines and of --by; these tables show none, so give --by, too")
-    for name in wishes.files if wishes.calls else ():
-        if ending_of(name) not in _OF_CALLS:
-            raise UsageError(f"-o {name}: it shows hits one by one, and --report and --graph calls;"
-                             f" {', '.join(_OF_CALLS)} draw those")  # fmt: skip
-    if wishes.top and not (wishes.counting or wishes.by or wishes.latency or wishes.calls):
-        raise UsageError("--top is about rows of the tables of --count, --by and --latency; ask for one of them")
 
 
 def _check_stacks(wishes: Wishes) -> None:
