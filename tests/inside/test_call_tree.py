@@ -661,3 +661,20 @@ def test_a_function_that_calls_thousands(run: Any, usdtbuild: Any, cache: Path, 
     done = usdtbuild("trace", "--graph", "--", tmp_path / "t", env={**os.environ, "XDG_CACHE_HOME": str(cache)})
     expected = [(0, "main", 1), *((1, f"f{number}", 3 + number % 2) for number in range(most))]
     assert shape_of(done.stdout) == expected
+
+
+@pytest.mark.slow
+def test_thousands_of_functions_are_told_of(run: Any, usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
+    """It is said how many there are, and what chooses fewer."""
+    (tmp_path / "t.c").write_text(
+        "#define KEPT __attribute__((noinline))\n"
+        + "".join(f'KEPT void f{number}(void) {{ __asm__ volatile(""); }}\n' for number in range(10_500))
+        + "int main(void) { f5(); f9999(); return 0; }\n"
+    )
+    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "t.c", "-o", "t", cwd=tmp_path)
+    for words in (("--graph",), ("--count", "--engine", "inside")):
+        for glob, told in (("f*", True), ("f99*", False)):
+            where = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+            done = usdtbuild("trace", *words, "-F", glob, "--", tmp_path / "t", env=where)
+            assert ("10,500 functions and probes are traced; narrower patterns, -x" in done.stderr) == told
+            assert ("f5" in done.stdout.split(), "f9999" in done.stdout.split()) == (told, True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..errors import InputError, UsdtError
 from .say import echo, remark
-from .trace_end import how_ended, tell, tell_children, tell_news
+from .trace_end import how_ended, tell, tell_children, tell_many, tell_news
 
 if TYPE_CHECKING:
     from ..api import Asked
@@ -101,6 +101,7 @@ def _trace(follower: Follower, until: Until) -> int:
     tell_news(session)
     if until.verbose:
         remark(f"tracing {named(job.pids or (session.pid,))}" if session.pid else "tracing")
+    tell_many(session.targets)
     missing = absent(job, session.targets, session.pid)
     for one in missing:
         remark(f"warning: {one} (libraries that are loaded later are looked at, too)")

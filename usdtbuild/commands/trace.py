@@ -22,7 +22,7 @@ from ..tracing.tracer import AUTO, ENGINES
 from . import checked
 from .follow import Until, code_of, end, run, stop_by_signals, tracer_for
 from .say import echo, remark
-from .trace_end import tell_nothing
+from .trace_end import tell_many, tell_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -482,6 +482,7 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
         for name, descriptor in zip(outputs, files):
             _write(name, descriptor, report_json(tree))
     is_there = shown.show(tree, found.targets) and _has_all(job.cut, found.targets)
+    tell_many(found.targets)
     for refusal in found.refusals if not found.targets else ():
         remark(f"not traced: {refusal}")
     plain = found.looked_up and not any("!" in one for one in job.wanted.functions)  # such a pattern names a module

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
     from ..tracing.absent import Absent
     from ..tracing.job import Job
-    from ..tracing.model import Refusal, Report
+    from ..tracing.model import Refusal, Report, Target
     from ..tracing.selection import Wanted
     from ..tracing.tracer import Tracer
 
+_CROWD = 10_000  # functions, which take a second to be switched on
 _FEW = 3  # so many places that were not traced are told one by one, unasked
 _MANY = 8  # more of them are told together where nothing was hit
 
@@ -82,6 +83,12 @@ def tell(
         who = "all processes together" if job.several else "the program"
         still = f"; {who} stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
         remark(f"traced with {' and '.join(report.engines) or 'nothing'}{still}")
+
+
+def tell_many(targets: Sequence[Target]) -> None:
+    """Say how many functions there are to trace, if that takes seconds, and how there are fewer."""
+    if len(targets) > _CROWD:
+        remark(f"{len(targets):,} functions and probes are traced; narrower patterns, -x and -Z choose fewer")
 
 
 def _by_reason(refusals: Sequence[Refusal]) -> Iterator[str]:
