@@ -13,6 +13,7 @@ from usdtbuild.tracing.model import PROBE, Module, Site, Target
 from usdtbuild.tracing.patch import journal
 from usdtbuild.tracing.patch.changes import Changes
 from usdtbuild.tracing.patch.forms import Form, behind_leads, joined_form
+from usdtbuild.tracing.patch.leftovers import _in_force
 from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.trap.breakpoints import Breakpoints
 
@@ -88,6 +89,36 @@ def test_what_is_behind_a_nop_is_put_back_with_it_and_leads_to_memory_of_ours() 
     memory.put(AT, after)
     assert changes.put_back(cast("Any", memory)) == []
     assert memory.read(AT, 6) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "before", "after", "found", "needed"),
+    [
+        (0, "90554889e5", "e9554889e5", "90554889e5", False),
+        (0, "90554889e5", "e9554889e5", "e9554889e5", True),
+        (journal.NEAR, "90554889e5", "e9554889e5", "e9cc4889e5", True),  # led by it to another mirror
+        (0, "90554889e5", "e9554889e5", "cc554889e5", False),  # whose end brings the NOP back
+        (journal.NEAR | journal.JOINED, "90e955ffffff", "e9e95500d0ff", "90e955ffffff", False),
+        (journal.NEAR | journal.JOINED, "90e955ffffff", "e9e95500d0ff", "cce95500d0ff", True),
+        (journal.NEAR | journal.JOINED, "90e955ffffff", "e9e95500d0ff", "90e95500d0ff", True),
+        (journal.NEAR | journal.JOINED, "90e955ffffff", "e9e95500d0ff", "e9cc5500d0ff", True),
+        (journal.PADDED, "90909090909090", "ebf9e900010203", "9090", False),
+        (journal.PADDED, "90909090909090", "ebf9e900010203", "ebf9", True),
+    ],
+)
+def test_memory_is_needed_while_code_may_lead_there(
+    flags: int, before: str, after: str, found: str, *, needed: bool
+) -> None:
+    """As in a process that was forked while it was traced, to which breakpoints come or from which they go."""
+    entry, nowhere = (
+        journal.Entry(AT, 1, bytes.fromhex(before), bytes.fromhex(after), flags),
+        journal.Places(0, 0, 0, ()),
+    )
+    raw = journal.packed(0, [entry], nowhere)
+    one = journal.Found(0, 0, journal.Entries(raw[journal.START :]), nowhere)
+    memory = Bytes()
+    memory.put(AT, bytes.fromhex(found))
+    assert _in_force(one, cast("Any", memory)) == needed
 
 
 X86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the bytes are x86-64's")

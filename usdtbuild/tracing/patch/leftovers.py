@@ -99,8 +99,9 @@ def _in_force(found: journal.Found, memory: Memory) -> bool:
             return True
         if entry.flags & journal.SEMAPHORE:
             continue
-        size = 2 if entry.flags & journal.PADDED else 4 if entry.flags & _BEHIND else 5
-        if memory.read(entry.address, size) == entry.after[:size]:
+        # A jump's other bytes may be somebody's breakpoints; and what is behind a NOP leads to us without that, too.
+        start, end = (0, 4) if entry.flags & _BEHIND else (2, 5) if entry.flags & journal.JOINED else (0, 1)
+        if memory.read(entry.address + start, end - start) == entry.after[start:end]:
             return True
     return False
 
