@@ -93,8 +93,8 @@ int main(void) {
     return 0;
 }
 """
-# A probe right behind another one, and a function right behind the return of another one; 500 times for each line that
-# comes.
+# A probe right behind another one, a function right behind the return of another one, and a probe right before a jump,
+# whose bytes lead into the program itself; 500 times for each line that comes.
 BEHIND = r"""
 #include <stdio.h>
 #include <sys/sdt.h>
@@ -107,12 +107,19 @@ __attribute__((noipa)) void both(long n) {
     __asm__ volatile("first: movslq %%edi, %%rdi\n second: add %%rdi, %1\n .type first, @function\n"
         " .type second, @function\n .size first, 3\n .size second, 7" : "+D"(n), "+m"(sum));
 }
+__attribute__((noipa)) void hop(void) {
+    DTRACE_PROBE(behind, three);
+#ifdef __x86_64__
+    __asm__ volatile("jumped: {disp32} jmp landed\n .skip 16, 0xcc\n landed: nop\n"
+        " .type jumped, @function\n .size jumped, 5");
+#endif
+}
 int main(void) {
     char line[8];
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
-        for (int i = 0; i < 500; i++) { both(inner(i)); sum += next(i); }
+        for (int i = 0; i < 500; i++) { both(inner(i)); sum += next(i); hop(); }
         printf("%ld\n", sum);
         fflush(stdout);
     }
@@ -319,6 +326,7 @@ def test_an_entry_comes_before_the_return_that_is_right_before_its_padding(
         ("-pie", ("-F", "inner", "--returns"), "inner:return", "uprobe:{}:next"),
         ("-pie", ("-P", "behind:two"), "behind:two", "uprobe:{}:first"),  # the first instruction behind a single NOP
         ("-pie", ("-P", "behind:two"), "behind:two", "uprobe:{}:second"),  # the second, at the jump's last byte
+        ("-pie", ("-P", "behind:three"), "behind:three", "uprobe:{}:jumped"),  # which changes with it
         ("-no-pie", ("-P", "behind:two"), "behind:two", "uprobe:{}:second"),  # leads out of the address space
     ],
     indirect=["behind"],
