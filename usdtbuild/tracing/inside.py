@@ -64,6 +64,7 @@ _RECORD = struct.Struct("=QQIIII12Q")  # sequence, time, pid, tid, point, bytes 
 _TEXT = 128  # where a slot's strings begin: 16 + 16 + 12 * 8
 _LONGEST = 64  # bytes of a string, as far as there is room
 _MEASURED = 50_000_000  # nanoseconds from which on a clock's rate is known by its start and end
+_MEMORY = "/dev/shm"  # where it is there, and has room
 _WAIT = 30.0  # seconds for the library's first words
 _FUNCTION = "2"
 _IN_PART = 1 << 10  # threads that may have ended amid a hit
@@ -93,6 +94,17 @@ def _shared(path: Path, size: int) -> mmap.mmap:
         return mmap.mmap(file.fileno(), size)
 
 
+def _has_room() -> bool:
+    """Whether a tree of calls can be in memory. On a disk the first page that is written may take 10 ms, which would be
+    the time of a function. Who has set TMPDIR is followed."""
+    try:
+        found = os.statvfs(_MEMORY)
+    except OSError:
+        return False
+    is_ours = "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK | os.X_OK)
+    return is_ours and found.f_bavail * found.f_frsize >= 2 * TREE_SIZE
+
+
 def why_not(_: Job) -> str:
     """Return why a library can't be preloaded here, '' if one can: it is found out when it is compiled."""
     return ""
@@ -111,7 +123,7 @@ class Inside(Tracer):
         self._stopped = False
         self._rest = ""
         self._began = clock.now() if wish.tree and clock.is_kernels() else None
-        self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-", dir=_MEMORY if wish.tree and _has_room() else None))
         self._slots = max(1, wish.buffer_size // _SLOT)
         self._ring = _shared(self._folder / "ring", _PAGE + self._slots * _SLOT)
         _HEADER.pack_into(self._ring, 0, 0, 0, 0, self._slots, 0, 0, 0)
