@@ -74,11 +74,16 @@ int main(int argc, char **argv) {
 """
 
 
+def of_its_own(words: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return words of a trace that is about the program's own probes: libc has some, too."""
+    return words if "-P" in words else ("-P", "last:*", *words)
+
+
 class Running:
     """A trace that runs, of a program that waits for lines."""
 
     def __init__(self, unprivileged: list[str], *words: Any) -> None:
-        command = [*unprivileged, sys.executable, "-um", "usdtbuild", "trace", *map(str, words)]
+        command = [*unprivileged, sys.executable, "-um", "usdtbuild", "trace", *map(str, of_its_own(words))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                          text=True)  # fmt: skip
 

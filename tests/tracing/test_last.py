@@ -21,7 +21,7 @@ import pytest
 from usdtbuild.tracing.patch.code import HEAD, RING_HEADER, RINGS, Shape
 from usdtbuild.tracing.patch.kept import Kept, Piece, latest
 
-from .numbered import Running
+from .numbered import Running, of_its_own
 
 Hit = tuple[str, int, int]  # name, thread, number
 
@@ -48,7 +48,7 @@ def recorded(run: Any, unprivileged: list[str], tmp_path: Path) -> Callable[...,
 
     def record(*words: Any, **more: Any) -> tuple[list[Hit], Any]:
         file = tmp_path / "hits.jsonl"
-        done = run(*unprivileged, sys.executable, "-m", "usdtbuild", "trace", "-o", file, *words, **more)
+        done = run(*unprivileged, sys.executable, "-m", "usdtbuild", "trace", "-o", file, *of_its_own(words), **more)
         return hits_of(map(json.loads, file.read_text().splitlines())), done
 
     return record

@@ -175,5 +175,5 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(
 
 def test_without_a_time_it_is_five_seconds(numbered: Path, usdtbuild: Any, tmp_path: Path) -> None:
     file = tmp_path / "hits.jsonl"
-    usdtbuild("trace", "--lossless", "-o", file, "--", numbered, 2, "fire", 100)
+    usdtbuild("trace", "-P", "last:*", "--lossless", "-o", file, "--", numbered, 2, "fire", 100)
     assert Counter(json.loads(one)["args"]["thread"] for one in file.read_text().splitlines()) == {0: 100, 1: 100}

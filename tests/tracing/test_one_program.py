@@ -76,7 +76,8 @@ def test_in_prometheus(program: Path, serve: Callable[..., Served]) -> None:  # 
 def test_as_spans_ctf_and_lines(
     program: Path, usdtbuild: Any, need: Any, run: Any, collector: Collector, tmp_path: Path  # noqa: F811
 ) -> None:  # fmt: skip
-    words = "trace", "--otlp", collector.url, "-o", tmp_path / "x.ctf", "-o", tmp_path / "x.jsonl", "--", program
+    files = "-o", tmp_path / "x.ctf", "-o", tmp_path / "x.jsonl"
+    words = "trace", "-P", "requests:*", "--otlp", collector.url, *files, "--", program
     own = usdtbuild(*words, stdin=subprocess.DEVNULL).stdout
     spans = collector.spans
     assert Counter(str(attributes(span)["status"]) for span in spans) == STATUS

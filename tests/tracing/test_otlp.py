@@ -173,7 +173,9 @@ def test_spans_that_are_not_delivered_are_told(
     elif way == "hangs":
         collector.silent.set()
     script = f"{shop} 100; touch {tmp_path}/ended"
-    done = usdtbuild("trace", "-q", "--otlp", url, "-o", tmp_path / "x.jsonl", "--", "sh", "-c", script, code=1)
+    done = usdtbuild(
+        "trace", "-qP", "shop:*", "--otlp", url, "-o", tmp_path / "x.jsonl", "--", "sh", "-c", script, code=1
+    )
     said = re.fullmatch(rf"usdtbuild: {url}/v1/traces: 200 of 200 spans were not delivered: (.*)\n", done.stderr)
     assert said, done.stderr
     assert said[1]
