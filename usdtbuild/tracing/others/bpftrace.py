@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
 
 _PATIENCE = 60.0  # seconds; attaching to a hundred probes takes one
-_DRAIN = 5.0  # seconds for the last hits to come
+_DRAIN = 5.0  # seconds in which it must say something, until the last hits have come
 _QUIET = 2_000_000_000  # nanoseconds after which a processor that says nothing is taken for one that is switched off
 _PIPE = 1 << 20
 _MOST_MISSING = 20  # for each of them bpftrace is started again
@@ -117,9 +117,11 @@ class Watcher:
         said = self._errors.read_text("utf-8", "replace")
         self.missing = [target for name, target in named if f"Unable to attach probe: {name}." in said]
 
-    def _listen(self) -> None:
-        select.select([self._output], [], [], 0.1)
+    def _listen(self) -> bool:
+        """Take what it prints within a moment; return whether that was something. Raises TracerError."""
+        said = bool(select.select([self._output], [], [], 0.1)[0])
         self.read()
+        return said
 
     def _said(self) -> str:
         # Newer ones warn of settings' old names and of limits, which is no reason to end.
@@ -171,11 +173,12 @@ class Watcher:
 
     def drain(self, until: int) -> None:
         """Wait until all hits up to a time are here, and the counts of them. Raises TracerError."""
-        deadline = time.monotonic() + _DRAIN
+        begun = heard = time.monotonic()
         while min(self.safe(), self.counted) < until:
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > min(heard + _DRAIN, begun + _PATIENCE):
                 raise TracerError(f"bpftrace says nothing any more: {self._said()}")
-            self._listen()
+            heard = now if self._listen() else heard  # it prints large tables for seconds
 
     def close(self) -> None:
         """End it; the kernel takes its probes out."""
