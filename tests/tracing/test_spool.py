@@ -356,3 +356,11 @@ def test_the_end_by_a_limit_does_not_wait_for_what_is_left(scene: Any, run: Any)
     done = run(*words)
     assert len(re.findall("^ *[0-9.]+ +[0-9]+ scene:eight ", done.stdout, re.MULTILINE)) == 7
     assert done.stderr == ""
+
+
+def test_a_short_trace_has_the_rate_of_the_clock_from_its_first_and_last_moment() -> None:
+    """Not from what the processor tells, or from what is usual."""
+    session = Session(job.Job(Wanted(), argv=("true",)))  # type: ignore[abstract]
+    session._waiting += [job.Mark(10, 10**9, 0), job.Mark(10 + 10**6, 2 * 10**9, job.LAST)]
+    assert [session._decoded(), session._decoded()] == [[], []]
+    assert session._clock(10 + 10**5) == 11 * 10**8

@@ -335,16 +335,14 @@ class Session(Tracer):
             added(self._reading, message.tables)
             last = message if message.is_last else last
         self._marks -= 1
-        is_last = message.ticks >= 1 << 63
-        if not is_last:
-            self._clock.mark(message.ticks, message.time)
+        self._clock.mark(message.ticks, message.time)
         for rings, size in raw:
             self._decode(self._decoders[rings], self._members[rings], size)
         if last is not None:
             self._coming = Reading(last.time, self._all(last.counts, last.lost), last.counts, self._reading)
             self._reading = {}
         self._held.sort(key=itemgetter(0))
-        at = bisect_right(self._held, (1 << 63 if is_last else message.until,))
+        at = bisect_right(self._held, (message.until,))
         ready, self._held = self._held[:at], self._held[at:]
         return [self._with_held(one) if one.tid in self._stood else one for one in ready] if self._stood else ready
 

@@ -141,7 +141,7 @@ class Worker:
         # Else there are older records to come.
         if whole or all(not one.rings or one.rings.are_read(heads) for one, heads in sweep[1]):
             self._sweep = None
-            self.tell(job.Mark(ticks if not final else 1 << 63, now, until if whole else sweep[0]))
+            self.tell(job.Mark(ticks, now, job.LAST if final else until if whole else sweep[0]))
         counts = self.wish.what == COUNT and not self.wish.evaluates
         self._pause = _COUNTING if counts else _pause(taken, self._pause)
         self._next_tick = min(time.monotonic() + self._pause, self.progress.next)
