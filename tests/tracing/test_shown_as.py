@@ -65,7 +65,7 @@ def test_what_a_user_says_is_what_is_read(plain: Path, usdtbuild: Any, request: 
         "arg3:pointer",
     )
     kinds += ("--as", "plain:odd:arg1:float")
-    hits = usdtbuild("trace", "--engine", engine, *kinds, "--", plain, 3).stdout
+    hits = usdtbuild("trace", "--engine", engine, "-P", "plain:*", *kinds, "--", plain, 3).stdout
     assert re.findall(r"plain:said (.*)$", hits, re.MULTILINE) == [
         f'arg0="café number {i}" arg1={i - 2} arg2=0xfffffff9 arg3=0x8' for i in range(3)
     ]

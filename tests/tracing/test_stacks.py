@@ -255,7 +255,10 @@ def test_stacks_end_where_nothing_more_is_known(
 THREADS = r"""
 #include <pthread.h>
 #include "calls.h"
-static void *thread(void *unused) { for (int i = 0; i < 5; i++) CALLS_HERE(i); return unused; }
+static void *thread(void *unused) {
+    for (volatile int i = 0; i < 5; i++) { CALLS_HERE(i); __asm__ volatile("nop; nop; nop; nop; nop"); }
+    return unused;
+}
 int main(void)
 {
     pthread_t threads[8];
