@@ -242,7 +242,8 @@ def test_sums_by_text_are_exact_over_threads_processes_and_signals_and_in_a_full
     assert any(row["key"] is None for row in rows) == (keys > 4096)
     assert "lost" not in done.stderr
     assert "after the hit" not in done.stderr
-    done = run(*words[:-4], "--by", "name", "--sum", "number", "--", program, keys, "killed")
+    # Where the table is full, hits of the child that is killed would be among all others.
+    done = run(*words[:-4], "--by", "name", "--sum", "number", "--", program, min(keys, 3000), "killed")
     rows, (hits, total) = rows_of(done.stdout)
     of_killed = [row for row in rows if row["key"] == '"a child that is killed"']
     assert sum(row["hits"] for row in rows) - sum(row["hits"] for row in of_killed) in range(hits, hits + 1)
