@@ -217,7 +217,7 @@ def test_what_nothing_matches_is_told(app: Path) -> None:
     with pytest.raises(public.TracerError, match=r"nothing matches -P app:raed; did you mean app:read\?"):
         public.trace(**nothing).count()
     with pytest.raises(public.TracerError, match="nothing matches -P raed"):
-        public.trace(command=app).latency("read", "raed")  # of a pair, both must be there
+        public.trace(command=app).latency("raed", "raed-done")
     with public.trace(**nothing) as hits, pytest.raises(public.TracerError, match="nothing matches"):
         list(hits)
     some = public.trace(command=app, probes=["app:read", "app:wrote"])

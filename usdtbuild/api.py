@@ -231,7 +231,7 @@ class Trace:
                 title, arguments = names[event.target]
                 values = tuple(map(_plain, event.values))
                 yield Hit(event.time + offset, event.pid, event.tid, title, values, arguments, event.stack)
-        self._check_matched(follower.report(), all_of_them=False)
+        self._check_matched(follower.report())
 
     def count(self, by: str = "") -> Counts:
         """Return how often each target was hit, or, with `by`, how often each value of an argument came: "status", or
@@ -283,7 +283,6 @@ class Trace:
             tracer.close()
             raise
         self.pid = tracer.pid
-        self._wanted = tracer.wish.wanted
         self._absent = absent(tracer.wish, tracer.targets, tracer.pid)
         self._follower.go()
 
@@ -295,27 +294,21 @@ class Trace:
             for _ in self._follower.batches():
                 pass
             report = self._follower.finish()
-            self._check_matched(report, all_of_them=wishes.latency is not None)
+            self._check_matched(report)
             return report, [row for table in self._tables for row in table.rows(report)]
         finally:
             self._end()
 
-    def _check_matched(self, report: Report, *, all_of_them: bool) -> None:
-        """Raise TracerError if there are patterns, and nothing has matched any, or each, of them."""
-        missing = self._missing(report)
-        if missing and (all_of_them or not report.targets):
-            raise TracerError("\n".join(missing))
-
-    def _missing(self, report: Report) -> list[str]:
-        """Return what to say of patterns that nothing has matched."""
-        from .tracing.absent import unmatched
-
-        left = unmatched(self._wanted, report.targets) if self._absent else ()
-        return [str(one) for one in self._absent if (one.rule, one.pattern) in left]
+    def _check_matched(self, report: Report) -> None:
+        """Raise TracerError if there are patterns, and nothing has matched any of them."""
+        if self._absent and not report.targets:
+            raise TracerError("\n".join(map(str, self._absent)))
 
     def _end(self) -> None:
         if self._follower is None:
             return
+        from .tracing.absent import unmatched
+
         follower, self._follower = self._follower, None
         with contextlib.closing(follower.tracer) as tracer:
             tracer.stop()
@@ -325,7 +318,8 @@ class Trace:
             report = follower.report()
             self.lost, self.exit_code = sum(report.lost), report.exit_code
             self.refusals = [str(one) for one in report.refusals]
-            self.warnings = [*self._missing(report), *tracer.warnings]
+            left = unmatched(tracer.wish.wanted, report.targets) if self._absent else ()
+            self.warnings = [*(str(one) for one in self._absent if (one.rule, one.pattern) in left), *tracer.warnings]
 
 
 def _counted(report: Report) -> Iterator[tuple[str, int]]:

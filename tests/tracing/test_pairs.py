@@ -295,24 +295,19 @@ int main(void) {
 """
 
 
-def _loading(folder: Path, run: Any, text: str) -> Path:
-    """Build a program that loads a library with ends."""
-    (folder / "loading.c").write_text(text)
+@pytest.mark.parametrize("options", ["--by|kind", "--filter|status == 1"])
+def test_an_end_in_a_library_that_comes_later_finds_its_begin(
+    options: str, program: Path, latency: Any, run: Any
+) -> None:
+    folder = program.parent
+    (folder / "loading.c").write_text(LOADING)
     (folder / "done.c").write_text('#include "room.h"\nvoid done(int i) { DONE(9, i % 2); }\n')
     module = sys.executable, "-m", "usdtbuild"
     run(*module, "cc", "--", "gcc", "-O2", "-fPIC", "-c", "done.c", cwd=folder)
     run(*module, "cc", "--", "gcc", "-O2", "-c", "loading.c", cwd=folder)
     run("gcc", "-shared", "done.o", "-o", "libdone.so", cwd=folder)
     run("gcc", "loading.o", "-ldl", "-o", "loading", cwd=folder)
-    return folder / "loading"
-
-
-@pytest.mark.parametrize("options", ["--by|kind", "--filter|status == 1"])
-def test_an_end_in_a_library_that_comes_later_finds_its_begin(
-    options: str, program: Path, latency: Any, run: Any
-) -> None:
-    loading = _loading(program.parent, run, LOADING)
-    done = latency(options, program=loading, cwd=loading.parent)
+    done = latency(options, program=folder / "loading", cwd=folder)
     if "kind" in options:
         assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {
             "0": 100_000, "1": 100_000, "2": 100_000, "7": 1
@@ -320,9 +315,3 @@ def test_an_end_in_a_library_that_comes_later_finds_its_begin(
     else:
         assert "start to done: 150001 pairs\n" in done.stdout
     assert "paired" not in done.stdout + done.stderr
-
-
-def test_all_ends_may_be_in_a_library_that_comes_later(program: Path, latency: Any, run: Any) -> None:
-    loading = _loading(program.parent, run, LOADING.replace("DONE(7, 1);", ""))
-    done = latency("-q", program=loading, cwd=loading.parent)
-    assert "start to done: 300000 pairs\n" in done.stdout

@@ -120,22 +120,19 @@ class Latency(Table):
         if both and not known:
             raise UsageError(f"--latency: {title(targets[min(both)])} is meant by both names")
         sides = [targets[number] for number in (*self._begins, *self._ends)]
-        are_known = bool(self._begins and self._ends)  # else one comes with a library that is loaded later
         if self._key and not known:
             self._check_key(targets)
         if self._by and sides:
-            self._keys.find(targets, sides, strict=not known and are_known)
+            self._keys.find(targets, sides, strict=not known)
         if self._where is not None and sides:
             where = self._where
             self._tests = {one.number: where.compile(one) for one in sides if where.is_for(one)}
-            if not self._tests and are_known:
+            if not self._tests:
                 where.compile(sides[0])
 
     def _side(self, pattern: str, known: int) -> dict[int, tuple[int, ...]]:
         found = [target for target in self._targets if is_meant(target, pattern)]
-        both = (self._begin, self._end)
-        others = (one for one in self._targets if not any(is_meant(one, each) for each in both))
-        if not found and not known and any(others):  # where there are none, just these two are asked for: see absent.py
+        if self._targets and not found:
             names = tuple(sorted({title(target) for target in self._targets}))
             raise UsageError(str(Absent("-latency", pattern, names)))
         keys = self._key.split(",") if self._key else []
