@@ -62,6 +62,12 @@ def test_a_slow_pair_is_shown_with_what_its_thread_hit_before(before: int, expec
     assert open_ == ["not paired: 1 begins had no end by the end of the trace"]
 
 
+def test_hits_of_a_thread_stay_in_order_where_times_go_back() -> None:
+    """Times that were taken apart follow clocks that are known to some microseconds."""
+    events = hits((0, 7, STEP, 0), (12, 7, DONE, 1), (10, 7, START, 2), (14, 7, STEP, 3), (1100, 7, DONE, 4))
+    assert shown(events, 2)[0][1:] == ["done 1", "start 2", "step 3", "done 4"]
+
+
 def test_pairs_that_are_quicker_are_counted() -> None:
     assert shown(EVENTS, 3, 10 * MS)[0] == ["server:start to server:done: 0 of 3 pairs took 10.0 ms or longer"]
 

@@ -59,8 +59,9 @@ class Slow(Latency):
         if lasted < self._least:
             return
         self._slow += 1
-        others = [one for one in self._history.get(end.tid, ()) if one is not begin]
-        hits = sorted([begin, *others[len(others) - self._before :]], key=lambda one: one.time)
+        hits = list(self._history.get(end.tid, ()))  # in order, though times that were read apart may go back a bit
+        if not any(one is begin for one in hits):
+            hits = sorted([begin, *hits[len(hits) - self._before :]], key=lambda one: one.time)
         self._stream.write(f"{duration(lasted)} from {self._begin} to {self._end}, thread {end.tid}:\n")
         self._lines_of.events([*hits, end])
 
