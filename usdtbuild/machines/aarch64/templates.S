@@ -1231,20 +1231,20 @@ end held_time
         ldr     x5, [x4]
         .endm
 
-# Let the stack's word at x4 become x3, if it is x5 still; else search again: a handler of a signal has come between.
+# Let a word become x3, if it is what it was still; else search again: a handler of a signal has come between.
 # Whose stack was empty and becomes another thread's has written all before (release), and the other after (acquire).
-        .macro  exchange_word_atomic
-        mov     x8, x5
-        casal   x8, x3, [x4]
-        cmp     x8, x5
+        .macro  exchange_word_atomic at, was
+        mov     x8, \was
+        casal   x8, x3, [\at]
+        cmp     x8, \was
         b.ne    10b
         .endm
 
-        .macro  exchange_word_exclusive
-        ldaxr   x8, [x4]
-        cmp     x8, x5
+        .macro  exchange_word_exclusive at, was
+        ldaxr   x8, [\at]
+        cmp     x8, \was
         b.ne    10b
-        stlxr   w8, x3, [x4]
+        stlxr   w8, x3, [\at]
         cbnz    w8, 10b
         .endm
 
@@ -1255,7 +1255,7 @@ template begin_pair_\way
         mov     x9, x0
         find_stack 3f, 4f
         add     x3, x5, #1
-        exchange_word_\way
+        exchange_word_\way x4, x5
         cmp     w5, #DEEPEST
         b.hs    5f
         mov     w5, w5
@@ -1267,7 +1267,7 @@ template begin_pair_\way
 5:      ldr     x30, [sp], #16
         ret
 3:      add     x3, x0, #1
-        exchange_word_\way
+        exchange_word_\way x4, x5
         mov     x5, #0
         b       2b
 4:      sub     x2, x2, #SEARCH         // no free one: take one of a thread that has no begin waiting
@@ -1322,9 +1322,9 @@ template end_pair_\way
         mov     w1, w5
         add     x1, x4, x1, lsl #4
         ldp     x2, x0, [x1, #BEGINS - 16]
-        exchange_word_\way
+        exchange_word_\way x4, x5
         judge   16
-5:      exchange_word_\way
+5:      exchange_word_\way x4, x5
         add     x4, x7, #TOO_DEEP
         b       7f
         judged  \way
@@ -1367,21 +1367,6 @@ end end_pair_\way
         orr     x5, x5, \bits
         stlxr   w8, x5, [\at]
         cbnz    w8, 14b
-        .endm
-
-        .macro  exchange_mask_atomic
-        mov     x8, x11
-        casal   x8, x3, [x10]
-        cmp     x8, x11
-        b.ne    10b
-        .endm
-
-        .macro  exchange_mask_exclusive
-        ldaxr   x8, [x10]
-        cmp     x8, x11
-        b.ne    10b
-        stlxr   w8, x3, [x10]
-        cbnz    w8, 10b
         .endm
 
 # As `begin_pair`, for the pair's key in x2.
@@ -1450,7 +1435,7 @@ template end_keyed_\way
         mov     x12, #1
         lsl     x12, x12, x13
         bic     x3, x11, x12
-        exchange_mask_\way
+        exchange_word_\way x10, x11
         slot_of_bit x13, x8
         ldp     x4, x30, [x8]
         cmp     x4, x0

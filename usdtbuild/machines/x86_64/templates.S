@@ -531,30 +531,24 @@ template shift_\bits             # what is wanted begins so far up in the regist
 end shift_\bits
         .endr
 
+        .macro  load_from target, register, how, place
+template load_\target\()_from_\register
+        \how    \place(%rsp), %\target
+end load_\target\()_from_\register
+        .endm
+
         .irp    target, rax, rcx, rdx
         .irp    register, rbx, rbp, r8, r9, r10, r11, r12, r13, r14, r15
 template load_\target\()_from_\register
         mov     %\register, %\target
 end load_\target\()_from_\register
         .endr
-template load_\target\()_from_rax
-        mov     SAVED_RAX(%rsp), %\target
-end load_\target\()_from_rax
-template load_\target\()_from_rcx
-        mov     SAVED_RCX(%rsp), %\target
-end load_\target\()_from_rcx
-template load_\target\()_from_rdx
-        mov     SAVED_RDX(%rsp), %\target
-end load_\target\()_from_rdx
-template load_\target\()_from_rsi
-        mov     SAVED_RSI(%rsp), %\target
-end load_\target\()_from_rsi
-template load_\target\()_from_rdi
-        mov     SAVED_RDI(%rsp), %\target
-end load_\target\()_from_rdi
-template load_\target\()_from_rsp
-        lea     above(%rsp), %\target
-end load_\target\()_from_rsp
+        load_from \target, rax, mov, SAVED_RAX
+        load_from \target, rcx, mov, SAVED_RCX
+        load_from \target, rdx, mov, SAVED_RDX
+        load_from \target, rsi, mov, SAVED_RSI
+        load_from \target, rdi, mov, SAVED_RDI
+        load_from \target, rsp, lea, above
         .endr
 
         .irp    number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
