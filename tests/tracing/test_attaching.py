@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,34 @@ def test_a_program_that_starts_others_all_the_time(tmp_path: Path, run: Any, usd
             assert hits > 0
         finally:
             process.kill()
+
+
+FAR = r"""
+#include "changing.h"
+int main(void)
+{
+    for (int i = 0; i < 1000; i++) {
+        CHANGING_FIRE(i, 0);
+        __asm__ volatile(".byte 0xb8, 0xff, 0xff, 0x7f, 0" ::: "eax");  /* as a distance, as far as a jump leads */
+        CHANGING_FIRED(i, 0);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("what", ["--count", "--limit=5000"])
+def test_a_jump_that_would_lead_too_far_is_none(tmp_path: Path, run: Any, usdtbuild: Any, what: str) -> None:
+    """From there a second one must reach what is done for a hit, which is on the other side of the site."""
+    (tmp_path / "changing.d").write_text(PROVIDER)
+    (tmp_path / "far.c").write_text(FAR)
+    usdtbuild("header", "changing.d", "-o", "changing.h", cwd=tmp_path)
+    run("gcc", "-O2", "-pie", "-fPIE", "far.c", "-o", "far", cwd=tmp_path)
+    done = usdtbuild("trace", "-P", "changing:*", what, "--", tmp_path / "far")
+    assert "1 site is watched by a breakpoint (changing:fire): where its bytes would make a jump lead is" in done.stderr
+    counts = Counter(re.findall(r"changing:\w+", done.stdout))
+    assert counts == dict.fromkeys(counts, 1 if what == "--count" else 1000)
+    assert len(counts) == 2
 
 
 @pytest.mark.skipif(Path("/proc/self/ns/pid").stat().st_ino != 0xEFFFFFFC, reason="this is a container")

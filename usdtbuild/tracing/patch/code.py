@@ -42,6 +42,7 @@ from ...machines.x86_64 import INT3
 from ...machines.x86_64.host import HOST, full_register
 from ...machines.x86_64.templates import TEMPLATES
 from ...record import NamedTuple
+from .forms import JUMP_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -80,6 +81,11 @@ class Shape(NamedTuple):
                 made.add(named("wait_for_room"), **values)
             made.label("none")
             made.add("no_room")
+
+
+def reaches(at: int, target: int) -> bool:
+    """Whether a jump at an address can lead to another."""
+    return -(1 << 31) <= target - (at + JUMP_SIZE) < 1 << 31
 
 
 def jump(at: int, target: int) -> bytes:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .spot import Spot
 
 
+_TOO_FAR = "where its bytes would make a jump lead is more than 2 GB from free memory for its code"
 _COPIED = {STRING: "string", STACK: "stack"}  # kinds of arguments that are copied, and the templates that do it
 
 
@@ -104,13 +105,14 @@ def build(
             spot, lead, back = placed  # noqa: PLW2901  (now with the bytes that it changes to)
             text += lead
             at, counter = start + len(text), start + size + 8 * index
+            if isinstance(spot.form, Form) and not _lead(spot, at, mirrors, old):
+                refusals.append(Refusal(spot.target.title, _TOO_FAR, "", spot.site.address))
+                continue
             spec = _spec(plan, spot)
             table_of = {one.measure: start + size + one.address for one in own if one.target == spot.target.number}
             counts = counter, table_of, pairs
             keeping = _keeping(plan, spot, rings) if shape.keeps else None
             text += _stub(machine, plan, spot, spec, at, calls, counts, back, len(kept), keeping)
-            if isinstance(spot.form, Form):
-                _lead(spot, at, mirrors, old)
             kept.append(spot)
             counters.append(counter)
             specs.append(spec)
@@ -173,20 +175,23 @@ def _keeping(plan: Plan, spot: Spot, rings: int) -> Keeping:
     return code.Keeping(stop, awaited(plan, spot.target, operands), operands)
 
 
-def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:
+def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> bool:
     """Let a spot's mirror lead to its stub, and what is behind its NOP to where it led before; `old` gets what is to be
-    written on pages of an earlier trace."""
+    written on pages of an earlier trace. Return whether jumps reach that far; if not, nothing has been done."""
     assert isinstance(spot.form, Form)
     address, after = spot.site.address, spot.after
     leads = dict.fromkeys((spot.mirror, *leads_of(address, after[1:JUMP_SIZE], spot.near)), stub)
     if spot.form.behind:
         leads[behind_leads(address, after)] = behind_leads(address, spot.before)
+    if not all(code.reaches(place, goal) for place, goal in leads.items()):
+        return False
     for place, goal in leads.items():
         lead = code.jump(place, goal)
-        if mirrors.earlier.get(spot.site.address) == spot.mirror:
+        if mirrors.earlier.get(address) == spot.mirror:
             old[place] = lead
         else:
             mirrors.write(place, lead)
+    return True
 
 
 def _spec(plan: Plan, spot: Spot) -> SiteSpec:
