@@ -112,7 +112,8 @@ def test_the_command_runs_as_the_user_that_is_named(
     cache.mkdir(0o700)
     os.chown(cache, USER.pw_uid, USER.pw_gid)
     python["env"]["XDG_CACHE_HOME"] = str(cache)
-    said = command("trace", "--engine", engine, "--user", "daemon", "--", *PRINTS_IDS, cwd=folder, **python)
+    own = ("-x", "lib*:*", "-x", "rtld:*")  # the libc of some systems has probes, of which engine inside traces none
+    said = command("trace", "--engine", engine, "--user", "daemon", *own, "--", *PRINTS_IDS, cwd=folder, **python)
     if "others may write to" in said.err:
         pytest.skip("the tests' temporary files lie where root trusts nobody")
     assert said.code == 0, said
