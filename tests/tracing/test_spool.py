@@ -6,6 +6,7 @@ import errno
 import json
 import mmap
 import os
+import random
 import re
 import socket
 import struct
@@ -20,13 +21,14 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.tracing import job
+from usdtbuild.tracing import clock, job
+from usdtbuild.tracing.measures import Cell, Measure, Table
 from usdtbuild.tracing.model import Totals
 from usdtbuild.tracing.outbox import Outbox
 from usdtbuild.tracing.patch.code import HEAD, READY, RING_HEADER, RINGS, TAIL, Shape
 from usdtbuild.tracing.patch.rings import Rings
 from usdtbuild.tracing.selection import Wanted
-from usdtbuild.tracing.session import Session
+from usdtbuild.tracing.session import Session, _Clock
 from usdtbuild.tracing.spool import Reader, Writer
 from usdtbuild.tracing.worker import Worker
 
@@ -115,6 +117,7 @@ class _Full:
     def collect(self, write: Any, *, final: bool) -> int:
         self.claimed += 10
         self.read += 4
+        self.taken = clock.now()
         self.worker.spool.full = True
         return 4
 
@@ -136,7 +139,8 @@ def test_what_was_there_is_told_also_where_more_comes_all_the_time(
             worker.tick()
     marks = [one for one in told if isinstance(one, job.Mark)]
     assert len(marks) == 1
-    assert before <= marks[0].until < marks[0].time
+    assert before <= marks[0].until < full.taken[1] <= marks[0].time
+    assert full.taken[0] <= marks[0].ticks
 
 
 class _Writers:
@@ -364,3 +368,34 @@ def test_a_short_trace_has_the_rate_of_the_clock_from_its_first_and_last_moment(
     session._waiting += [job.Mark(10, 10**9, 0), job.Mark(10 + 10**6, 2 * 10**9, job.LAST)]
     assert [session._decoded(), session._decoded()] == [[], []]
     assert session._clock(10 + 10**5) == 11 * 10**8
+
+
+def test_a_later_mark_changes_no_time_and_no_order() -> None:
+    """Marks are right to some microseconds only; the last may come right after the one before."""
+    times, rng, ticks = _Clock(), random.Random(5), 10**12
+    times.mark(ticks, 10**10)
+    said: list[tuple[int, int]] = []
+    for last in (*[False] * 60, True):
+        several = [ticks := ticks + rng.randrange(1, 3_000 if last else 3_000_000) for _ in range(20)]
+        at = 10**10 + (ticks - 10**12) // 3 + rng.randrange(-2_000, 2_000)
+        times.mark(ticks, at)
+        said += [(one, times(one)) for one in several]
+        assert abs(times(ticks) - at) <= 4_000
+    assert [times(one) for one, _ in said] == [time for _, time in said] == sorted(time for _, time in said)
+
+
+def test_a_reading_replaces_one_that_was_not_handed_over_yet() -> None:
+    """Both say how far it was since the start."""
+    session = Session(job.Job(Wanted(), argv=("true",)))  # type: ignore[abstract]
+    key = (0, Measure())
+    for number in (1, 2):
+        session._waiting += [
+            job.Read(number, {}, {}, {key: Table({0: Cell(number)}, Cell())}, is_last=False),
+            job.Read(number, {0: number}, {}, {}, is_last=True),
+        ]
+    session._waiting.append(job.Mark(10, 10**9, 0))
+    session._marks = 1
+    assert list(session._portions()) == [[]]
+    reading = session.reading()
+    assert reading is not None
+    assert (reading.time, reading.passed, reading.tables[key].cells) == (2, {0: 2}, {0: Cell(2)})

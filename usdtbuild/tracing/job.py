@@ -194,12 +194,13 @@ class Raw(NamedTuple):
 
 
 LAST = 1 << 63  # later than every time
+APART = 1_000_000  # nanoseconds between two marks, but for the last: in less, their errors say too much about the rate
 
 
 class Mark(NamedTuple):
-    """A moment, in ticks of rdtsc and in nanoseconds of CLOCK_MONOTONIC; `until` is, in these, the time up to which all
-    records are there; LAST at the end. The last moment counts, too: a short program has no other, and a rate that is
-    not measured is wrong by a sixth on some processors."""
+    """A moment after the records told of so far, in ticks of rdtsc and nanoseconds of CLOCK_MONOTONIC; `until` is the
+    time up to which all records are there; LAST at the end. The last moment counts, too: a short program has no other,
+    and a rate that is not measured is wrong by a sixth on some processors."""
 
     ticks: int
     time: int

@@ -46,25 +46,28 @@ _KEEPERS_TIME = 6.0  # seconds that it may take at most, a little more than it g
 
 
 class _Clock:
-    """Ticks to nanoseconds, between marks that the worker gives."""
+    """Ticks to nanoseconds, between marks that the worker gives: a line from each to the next. A mark is taken after
+    the records that it comes with, so all of these lie on lines that no later mark changes: times never go back."""
 
     def __init__(self) -> None:
         self._ticks: list[int] = []
         self._times: list[int] = []
 
     def mark(self, ticks: int, at: int) -> None:
-        """Take a moment of both clocks; moments too close to each other say nothing about the rate."""
-        if self._times and at - self._times[-1] < 1_000_000:
+        """Take a moment of both clocks; one that is too close to the one before is on the line so far."""
+        if not self._ticks:
+            self._ticks, self._times = [ticks - ticks_a_second()], [at - 10**9]
+        elif at - self._times[-1] < job.APART or ticks <= self._ticks[-1]:
             return
         self._ticks.append(ticks)
         self._times.append(at)
         if len(self._ticks) > 64:
-            del self._ticks[1:33], self._times[1:33]
+            del self._ticks[:32], self._times[:32]
 
     def __call__(self, ticks: int) -> int:
         known = self._ticks
-        if len(known) < 2:
-            return self._times[0] + (ticks - known[0]) * 10**9 // ticks_a_second() if known else ticks
+        if not known:
+            return ticks
         at = min(max(bisect_right(known, ticks) - 1, 0), len(known) - 2)
         first, then = known[at], known[at + 1]
         span = self._times[at + 1] - self._times[at]
@@ -327,20 +330,20 @@ class Session(Tracer):
 
     def _decoded(self) -> Sequence[Event]:
         """Return what is waiting, up to the first mark: what is younger may still have older company."""
-        raw, last = list[job.Raw](), None
+        raw, last, tables = list[job.Raw](), None, self._reading
         while not isinstance(message := self._waiting.popleft(), job.Mark):
             if isinstance(message, job.Raw):
                 raw.append(message)
                 continue
             added(self._reading, message.tables)
-            last = message if message.is_last else last
+            if message.is_last:  # one that came before it is out of date
+                last, tables, self._reading = message, self._reading, {}
         self._marks -= 1
         self._clock.mark(message.ticks, message.time)
         for rings, size in raw:
             self._decode(self._decoders[rings], self._members[rings], size)
         if last is not None:
-            self._coming = Reading(last.time, self._all(last.counts, last.lost), last.counts, self._reading)
-            self._reading = {}
+            self._coming = Reading(last.time, self._all(last.counts, last.lost), last.counts, tables)
         self._held.sort(key=itemgetter(0))
         at = bisect_right(self._held, (message.until,))
         ready, self._held = self._held[:at], self._held[at:]

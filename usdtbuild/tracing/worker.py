@@ -72,7 +72,7 @@ class Worker:
         self.events: list[Event] = []
         self.stopping = self._is_measured = False
         self._fits, self._since = True, time.monotonic_ns()  # whether tables can be what they say
-        self.stops = self._spread = self._told_until = self._over_at = 0
+        self.stops = self._spread = self._told_until = self._over_at = self._next_mark = 0
         self._next_tick, self._next_count, self._pause, self._turn = 0.0, 0.0, _TICK, 0
         self._deadline = math.inf
         self._sweep: tuple[int, list[tuple[PatchEngine, list[int]]]] | None = None  # see `tick`
@@ -121,7 +121,7 @@ class Worker:
         told when it has been read, after some ticks.
         """
         self.processes.look_for_changes()
-        ticks, now = clock.now()
+        now = time.monotonic_ns()
         until = self._watched(now, final=final)
         engines = self.processes.arming.engines()
         sweep = self._sweep or (until, [(one, one.rings.heads()) for _, one in engines if one.rings])
@@ -139,9 +139,12 @@ class Worker:
             self.tracees.stood = []
         self._sweep, whole = sweep, final or not self.spool.full
         # Else there are older records to come.
-        if whole or all(not one.rings or one.rings.are_read(heads) for one, heads in sweep[1]):
+        told = whole or all(not one.rings or one.rings.are_read(heads) for one, heads in sweep[1])
+        if told and (final or now >= self._next_mark):
             self._sweep = None
-            self.tell(job.Mark(ticks, now, job.LAST if final else until if whole else sweep[0]))
+            ticks, at = clock.now()
+            self._next_mark = at + job.APART
+            self.tell(job.Mark(ticks, at, job.LAST if final else until if whole else sweep[0]))
         counts = self.wish.what == COUNT and not self.wish.evaluates
         self._pause = _COUNTING if counts else _pause(taken, self._pause)
         self._next_tick = min(time.monotonic() + self._pause, self.progress.next)
@@ -191,6 +194,7 @@ class Worker:
 
     def run(self) -> None:
         """Trace until the program ends or the front has had enough."""
+        self.tell(job.Mark(*clock.now(), 0))  # all records are later
         if self.wish.argv:
             if not self._start():
                 self.tell(job.Ended(-signal.SIGINT, (), 0.0, {}))
