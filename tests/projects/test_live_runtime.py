@@ -91,7 +91,7 @@ def test_probes_are_tested_with_googletest(run: Any, need: Any, tmp_path: Path, 
 
 def test_meson_dependency(run: Any, need: Any, tmp_path: Path, environment: dict[str, str]) -> None:
     need("ninja")
-    folders = [environment["PATH"], *map(str, (ROOT / ".cache").glob("meson-*/bin"))]
+    folders = [environment["PATH"], *map(str, sorted((ROOT / ".cache").glob("meson-*/bin")))]  # the newest first
     meson = shutil.which("meson", path=os.pathsep.join(folders))
     if meson is None:
         pytest.skip("meson is not installed")
