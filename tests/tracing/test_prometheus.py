@@ -119,7 +119,8 @@ def serve(unprivileged: list[str]) -> Iterator[Callable[..., Served]]:
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 def test_hits_and_keys_are_what_the_program_counts(engine: str, shop: Path, serve: Callable[..., Served]) -> None:
-    served = serve("--engine", engine, "--every", "100ms", "--count", "--by", "path", "--", shop, 3000)
+    wanted = "-P", "shop:*", "--engine", engine, "--every", "100ms", "--count", "--by", "path"
+    served = serve(*wanted, "--", shop, 3000)
     assert served.wait("usdt_hits_total", 6000) == {"shop:request__start": 3000, "shop:request__done": 3000}
     assert served.of("usdt_keyed_hits_total", by="path") == {WILD: 4000, '"/c"': 2000}
     assert r'key="\"/a\\n\\\"b\\\\\""' in served.text()
