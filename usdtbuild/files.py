@@ -532,3 +532,10 @@ def _write_all(descriptor: int, data: bytes | bytearray, offset: int | None, unt
             continue
         offset = None if offset is None else offset + done
         view = view[done:]
+
+
+def close_all_but(kept: set[int]) -> None:
+    """Close this process's descriptors but some, as one that was forked does whose parent's are not its own."""
+    for number in map(int, posix.listdir(SHARED)):
+        if number not in kept:
+            posix.closerange(number, number + 1)  # which minds not that the one is gone by which the list was read

@@ -17,7 +17,7 @@ import pytest
 
 from usdtbuild.tracing.maps import Memory, areas
 from usdtbuild.tracing.running import status_field
-from usdtbuild.tracing.tracees import _described
+from usdtbuild.tracing.tracees import WORKER, _described
 
 from .conftest import check_arguments, parse
 from .test_engines import Running, watch
@@ -222,12 +222,17 @@ def test_second_trace_of_a_process_says_that_there_is_one(scene: Any, engine: st
 
 def test_what_is_left_of_a_killed_trace_is_not_taken_for_who_adopted_it() -> None:
     starts = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=-3, stderr=-3).pid)"
-    worker = [sys.executable, "-c", "import time; time.sleep(60)", "usdtbuild.tracing.worker"]
+    named = "import sys, time; open('/proc/self/comm', 'w').write(sys.argv[1]); time.sleep(60)"
+    worker = [sys.executable, "-c", named, WORKER]
     started = subprocess.run([sys.executable, "-c", starts, *worker], capture_output=True, text=True, check=True)
     pid = int(started.stdout)
     try:
         if status_field(pid, "PPid") != "1":
             pytest.skip("orphans are adopted by another process than the first")
+        deadline = time.monotonic() + 60
+        while status_field(pid, "Name") != WORKER:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         assert _described(pid).startswith("what is left of a trace that was killed (process ")
     finally:
         os.kill(pid, signal.SIGKILL)

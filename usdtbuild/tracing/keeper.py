@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ..files import close_all_but
 from .errors import TracerError
 from .hosts import HOST
 from .maps import Memory
@@ -105,10 +106,7 @@ class _Said:
 def _keep(source: int, held: int) -> None:
     """Wait for the worker's end. Nothing else of the worker's stays open here, whose ends others wait for."""
     null = os.open(os.devnull, os.O_RDWR)
-    for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
-        if number not in {null, source, held}:
-            with contextlib.suppress(OSError):
-                os.close(number)
+    close_all_but({null, source, held})
     for number in {0, 1, 2} - {source, held}:
         os.dup2(null, number)
     said, left = _Said(), b""

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import os
 import select
 import signal
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsdtError
+from ..files import close_all_but
 from . import hosts, job
 from .containers import Family
 from .errors import TracerError
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 
     from .job import Job
     from .model import Event
+
+    # Starts a process with these arguments and descriptors; returns what waits for its end.
+    _Begin = Callable[[list[str], set[int]], Callable[[], int]]
 
 _PIECE = 512 << 10
 _PORTION = 4096  # events at once: who has had enough is heard between two
@@ -116,7 +122,7 @@ class Session(Tracer):
         self._held: list[Event] = []
         self._stood: dict[int, deque[tuple[int, int]]] = {}  # by thread, stops that no hit came behind yet
         self._held_for: dict[int, int] = {}  # by thread, how long those before have lasted
-        self._worker: subprocess.Popen[bytes] | None = None
+        self._worker: Callable[[], int] | None = None  # waits for its end, and says how that was
         self._link: Connection | None = None
         self._spool: Reader | None = None
         self._numbers = (-1, -1)  # of the descriptors of the spool and of the keeper, in the worker
@@ -128,7 +134,8 @@ class Session(Tracer):
 
     def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
         """Start the worker, and with it the trace; wait until everything is armed. Raises UsdtError."""
-        self.start_worker(stdin, stdout, stderr)
+        if self._link is None:
+            self._begin_worker(lambda words, kept: _another_python(words, kept, stdin, stdout, stderr))
         assert self._link is not None
         group = os.getpgrp() if self.wish.argv and stdin is None else 0
         with contextlib.suppress(OSError):  # who hears of it finds out that the worker has ended
@@ -139,15 +146,16 @@ class Session(Tracer):
         while not self._has_started and self._ended is None:
             self._take(self._receive())
 
-    def start_worker(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
-        """Start the process that keeps our rights, if it hasn't been started; ours may be given up then."""
-        if self._link is not None:
-            return
+    def start_worker(self) -> None:
+        """Start the process that keeps our rights, as the command line does; ours may be given up then."""
+        self._begin_worker(_forked)
+
+    def _begin_worker(self, begin: _Begin) -> None:
         try:
             self._spool = Reader()
             self._keeper, held = os.pipe()
             try:
-                self._worker, self._link, spool = _start_worker(self._spool, held, stdin, stdout, stderr)
+                self._worker, self._link, spool = _start_worker(self._spool, held, begin)
             finally:
                 os.close(held)
             self._numbers = spool, held
@@ -204,7 +212,7 @@ class Session(Tracer):
             self._link.close()
             self._link = None
         if self._worker is not None:
-            if self._worker.wait() < 0:  # it was killed, and the keeper puts back what it has changed
+            if self._worker() < 0:  # it was killed, and the keeper puts back what it has changed
                 select.select([self._keeper], [], [], _KEEPERS_TIME)
             self._worker = None
         if self._keeper >= 0:
@@ -388,21 +396,16 @@ class Session(Tracer):
         return len(self._held) + sum(one.size // self._decoders[one.rings].slot for one in raw)
 
 
-def _start_worker(
-    reader: Reader, held: int, stdin: Any, stdout: Any, stderr: Any
-) -> tuple[subprocess.Popen[bytes], Connection, int]:
-    """Start the worker; return it, what leads to it, and its number of the spool's descriptor. Raises OSError."""
+def _start_worker(reader: Reader, held: int, begin: _Begin) -> tuple[Callable[[], int], Connection, int]:
+    """Start the worker; return what waits for its end, what leads to it, and its number of the spool's descriptor.
+    Raises OSError."""
     ours, theirs = socket.socketpair()
     spool = os.dup(reader.descriptor)
-    # A signal that both of us get mustn't end it while Python starts there.
+    # A signal that both of us get mustn't end it before it ignores these.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, job.FRONTS)
-    numbers = (str(int(number)) for number in (theirs.fileno(), *mask))
     try:
-        worker = subprocess.Popen(
-            [*python_running("worker"), *numbers],
-            stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(theirs.fileno(), spool, held),
-        )  # fmt: skip
-        return worker, Connection(ours.detach()), spool
+        words = [str(int(number)) for number in (theirs.fileno(), *mask)]
+        return begin(words, {theirs.fileno(), spool, held}), Connection(ours.detach()), spool
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         ours.close()
@@ -410,11 +413,44 @@ def _start_worker(
         os.close(spool)
 
 
+def _another_python(words: list[str], kept: set[int], stdin: Any, stdout: Any, stderr: Any) -> Callable[[], int]:
+    """Run the worker in another Python: in ours there may be threads, and anything else that no fork survives."""
+    command = [*python_running("worker"), *words]
+    return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=kept).wait
+
+
+def _forked(words: list[str], kept: set[int]) -> Callable[[], int]:
+    """Run the worker in a fork of ours, which has most of what it imports already, as the command line's process can:
+    that has one thread, and nothing of anybody's yet.
+
+    Nothing of ours is used or cleaned up there but what a new Python would have, too: its descriptors are closed, and
+    the objects that had them never go.
+    """
+    pid = os.fork()
+    if pid:
+        return lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    try:
+        gc.freeze()
+        close_all_but({0, 1, 2, *kept})
+        sys.path[:] = _folders()
+        importlib.import_module(".worker", __package__).main(words)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
 def python_running(module: str) -> list[str]:
     """Return the words that run `main` of a module of this room in another Python like ours; its arguments follow."""
-    folders = [path for path in sys.path if path]
-    code = f"import sys; sys.path[:] = {folders!r}; from usdtbuild.tracing.{module} import main; main(sys.argv[1:])"
+    code = f"import sys; sys.path[:] = {_folders()!r}; from usdtbuild.tracing.{module} import main; main(sys.argv[1:])"
     return [sys.executable, "-I", "-c", code]
+
+
+def _folders() -> list[str]:
+    """Return where Python looks for modules, without the working directory."""
+    return [path for path in sys.path if path]
 
 
 def thread_name(tid: int) -> str:

@@ -37,6 +37,7 @@ _LEAST = 1.0
 # The calls that vfork is made of, of which a machine may lack one, and the flag (<linux/sched.h>).
 _SYS_CLONE, _SYS_VFORK, _SYS_CLONE3 = (HOST.kernel.numbers.get(name, -1) for name in ("clone", "vfork", "clone3"))
 _CLONE_VFORK = 0x4000
+WORKER = "usdtbuild-trace"  # what our process that traces is called
 _GROUP_STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 
 
@@ -311,7 +312,7 @@ def _described(pid: int) -> str:
     """Return what a process is, for people: its command, whose it is, and for how long it has run."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if any(b"usdtbuild.tracing.worker" in word for word in words):  # it was started by what the user knows
+        if status_field(pid, "Name") == WORKER:  # it was started by what the user knows
             parent = int(status_field(pid, "PPid"))
             if parent == 1:
                 return f"what is left of a trace that was killed (process {pid}), and is putting everything back"

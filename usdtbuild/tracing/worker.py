@@ -36,7 +36,7 @@ from .recorder import Recorder
 from .running import Running, running, status_field
 from .spawn import Spawned
 from .spool import Writer
-from .tracees import FOLLOW, Tracees, not_allowed, thread_ids
+from .tracees import FOLLOW, WORKER, Tracees, not_allowed, thread_ids
 from .tracer import TRACERS, Ability
 from .waiting import Waiting
 
@@ -468,6 +468,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGCHLD} - {signal.SIGALRM, signal.SIGIO})
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
+        Path("/proc/self/comm").write_text(WORKER, "ascii")
     serve(Connection(int(arguments[0])), mask, deaf)
     os._exit(0)  # Python's own end takes milliseconds, and a SIGIO that comes meanwhile has no handler any more
 
