@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import capstone
 
 from . import facts_of
+from .x86_64.lengths import operand_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,22 +67,10 @@ def instructions(
 
 
 def _left_out(code: bytes, start: int, length: int, mnemonic: str) -> int:
-    """Return how many bytes behind an x86 instruction are part of it, or data of the compiler's that it jumps over."""
-    if mnemonic in _UNDEFINED:
-        return _operand_size(code, start + length)
-    return 6 if start <= _LANDING_PAD and code.startswith(_SIGNATURE, start) else 0
+    """Return how many bytes behind an x86 instruction are part of it, or data of the compiler's that it jumps over.
 
-
-def _operand_size(code: bytes, at: int) -> int:
-    """Return the length of ModRM, SIB and displacement (Intel SDM, volume 2, 2.1), as far as `code` goes.
-
-    capstone ends UD0 and UD1 before them; clang's traps of sanitizers and -ftrapv have them.
+    capstone ends UD0 and UD1 before their operands; clang's traps of sanitizers and -ftrapv have them.
     """
-    modrm, sib = (*code[at : at + 2], 0, 0)[:2]
-    mode, base = modrm >> 6, modrm & 7
-    if mode == 3:
-        size = 1
-    else:
-        size = 1 + (base == 4) + (0, 1, 4)[mode]
-        size += 4 if mode == 0 and (base == 5 or (base == 4 and sib & 7 == 5)) else 0
-    return min(size, len(code) - at)
+    if mnemonic in _UNDEFINED:
+        return operand_size(code, start + length)
+    return 6 if start <= _LANDING_PAD and code.startswith(_SIGNATURE, start) else 0

@@ -11,6 +11,7 @@ from ...formats.operands import REGISTER
 from ...machines.numbers import EM_X86_64
 from ...machines.x86_64 import INT3
 from ...machines.x86_64.host import HOST, full_register
+from ...machines.x86_64.lengths import usual_length
 from ...machines.x86_64.templates import TEMPLATES
 from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
@@ -149,15 +150,17 @@ def _begin_within(before: bytes, form: Form) -> list[int]:
     """Return which of the four bytes behind the first begin instructions that run, where breakpoints may come."""
     if form.returns or form.length >= JUMP_SIZE:
         return []
-    from ...machines.disassembly import instructions  # loading capstone takes a while
-
     found, at = [], form.length
-    for _, length, _, _ in instructions(EM_X86_64, before[at:], at_once=JUMP_SIZE - at):
+    while at < JUMP_SIZE:
         found.append(at - 1)
-        at += length
-        if at >= JUMP_SIZE:
-            break
+        at += usual_length(before[at:]) or _any_length(before[at:])
     return found
+
+
+def _any_length(code: bytes) -> int:
+    from ...machines.disassembly import instructions  # loading capstone takes longer than all else while threads stand
+
+    return next((length for _, length, _, _ in instructions(EM_X86_64, code, at_once=1)), JUMP_SIZE)
 
 
 def _find_padded(
