@@ -91,6 +91,7 @@ def split(text: str) -> list[str]:
     return [found.group() for found in islice(_WORD.finditer(text), _MOST)]
 
 
+@lru_cache(maxsize=1024)
 def parse_one(text: str, machine: int) -> Operand:
     """Return one operand."""
     prefix = _PREFIX.fullmatch(text)

@@ -289,7 +289,7 @@ def _argument(shown: Shown, known: declared.Argument | None) -> Argument:
 
 def _with_sign(operand: Operand, declared: Argument) -> Operand:
     is_whole = declared.type and declared.kind == INTEGER and operand.size == declared.size
-    return operand._replace(signed=declared.signed) if is_whole else operand
+    return operand._replace(signed=declared.signed) if is_whole and operand.signed != declared.signed else operand
 
 
 def declared_argument(known: declared.Argument, size: int, *, signed: bool) -> Argument:
