@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -477,7 +478,8 @@ def functions(folder: Path) -> None:
 
 
 def attaching(folder: Path) -> None:
-    """Measure how long it takes to attach to a program of many sites and to let it go, of which it stands for a part.
+    """Measure how long it takes to attach to a program of many sites, and to let it go; while the first it stands for a
+    part.
 
     The kernel takes minutes for ten thousand uprobes, which nobody wants to wait for.
     """
@@ -490,23 +492,20 @@ def attaching(folder: Path) -> None:
                 )
             finally:
                 program.kill()
-    names = ("sites", "trace -p", "it stands", "bpftrace", "perf probe", "gdb (it stands)")
-    report("how long attaching and letting go takes, ms", names, rows)
+    names = ("sites", "trace -p", "letting go", "it stands", "bpftrace", "perf probe", "gdb (it stands)")
+    report("how long attaching takes, of peers with letting go, ms", names, rows)
 
 
 def _attached(folder: Path, program: str, pid: str, *, uprobes: bool) -> list[str]:
-    still: list[float] = []
-
-    def ours() -> None:
-        words = f"{USDTBUILD} trace -v --count --duration 0.001 -P 'bench:*' -p {pid} 2>&1"
-        still.append(float(re.findall(r"stood still for ([0-9.]+) ms", run(["sh", "-c", words], folder))[0]))
-
-    took, root = _least(ours), uprobes and not os.geteuid()
+    times = [_attach(folder, pid) for _ in range(3)]
+    took, left, still = zip(*times)
+    root = uprobes and not os.geteuid()
     script = f"usdt:{program}:bench:six {{ @a = count(); }} BEGIN {{ exit(); }}"
     perf = f"perf buildid-cache --add {program} && perf probe -q sdt_bench:six; perf probe -q -d 'sdt_bench:*';"
     perf += f" perf buildid-cache --remove {program}"
     return [
-        took,
+        f"{min(took):,.0f}",
+        f"{min(left):,.0f}",
         f"{min(still):.1f} to {max(still):.1f}",
         _peer(folder, root, "env", "BPFTRACE_MAX_PROBES=65536", "bpftrace", "-p", pid, "-e", script),
         _peer(folder, root and have("perf"), "sh", "-c", perf),
@@ -523,14 +522,21 @@ def _peer(folder: Path, can: bool, *words: str) -> str:
     return f"{1000 * (time.monotonic() - started):,.0f}" if not done.returncode else "-"
 
 
-def _least(attach: Callable[[], object]) -> str:
-    """Return the least milliseconds of three times."""
-    took = []
-    for _ in range(3):
-        started = time.monotonic()
-        attach()
-        took.append(1000 * (time.monotonic() - started))
-    return f"{min(took):,.0f}"
+def _attach(folder: Path, pid: str) -> tuple[float, float, float]:
+    """Attach, and end that at once; return how many milliseconds it took until all was armed, from there to the end of
+    the command, and how long the program stood."""
+    words = [USDTBUILD, "trace", "-v", "--count", "-P", "bench:*", "-p", pid]
+    started, said = time.monotonic(), ""
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as trace:
+        assert trace.stderr is not None
+        while "tracing process" not in said:
+            said = trace.stderr.readline() or sys.exit("trace has ended")
+        armed = time.monotonic()
+        trace.send_signal(signal.SIGINT)
+        said = trace.stderr.read()
+    ended = time.monotonic()
+    stood = float(re.findall(r"stood still for ([0-9.]+) ms", said)[0])
+    return 1000 * (armed - started), 1000 * (ended - armed), stood
 
 
 def standing(folder: Path) -> None:
