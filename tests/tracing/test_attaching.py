@@ -245,3 +245,4 @@ def test_nothing_is_imported_that_a_count_does_not_need_nor_by_both_processes(ch
     assert ours["usdtbuild.tracing.arming"] == 1
     assert {name for name, times in ours.items() if times > 1 and name.startswith("usdtbuild.")} == set()
     assert not {name.split(".")[0] for name in ours} & {"capstone", "elftools", "rich", "asyncio", "concurrent"}
+    assert len({"usdtbuild.tracing.patch.aarch64", "usdtbuild.tracing.patch.x86_64"} & {*ours}) == 1

@@ -78,9 +78,13 @@ class Machine(Protocol):
 
 def machine_of(number: int) -> Machine:
     """Return the machine with an ELF number; it must be one of those that `hosts` knows."""
-    from . import aarch64, x86_64
+    if number == EM_AARCH64:
+        from . import aarch64
 
-    return aarch64 if number == EM_AARCH64 else x86_64
+        return aarch64
+    from . import x86_64
+
+    return x86_64
 
 
 def here() -> Machine:
