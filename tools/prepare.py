@@ -170,6 +170,8 @@ def main(arguments: list[str]) -> int:
     if purpose not in ("demo", "check"):
         fetch_tools((*TOOLS, "parquet") if purpose == "all" else TOOLS)
         fetch_wheels()
+    if purpose == "all":
+        fetch_dtrace()
     if is_root:
         mount_tracefs()
     return 0
@@ -315,6 +317,35 @@ def fetch(name: str, verb: str, *options: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         unfinished.rename(folder)
     else:  # a machine that this version was never built for; the tests that need it are skipped
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def fetch_dtrace() -> None:
+    """Unpack Debian testing's DTrace, which no release has yet, and all it needs into .cache/dtrace; do so once."""
+    folder = ROOT / ".cache/dtrace"
+    if folder.exists() or not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        return
+    print("Fetching for the tests: dtrace", flush=True)
+    unfinished = folder.with_suffix(f".{os.getpid()}")
+    for name in ("lists/partial", "archives/partial"):
+        (unfinished / "apt" / name).mkdir(parents=True)
+    mirrors = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(SITE)"], capture_output=True, text=True, check=False
+    ).stdout.splitlines() or [""]
+    (unfinished / "apt/sources.list").write_text(f"deb {mirrors[0]} testing main\n")
+    # With lists and a state of its own apt touches nothing of the system's, and takes nothing for installed.
+    options = {"Etc::SourceList": f"{unfinished}/apt/sources.list", "Etc::SourceParts": "-",
+               "State::Lists": f"{unfinished}/apt/lists", "State::status": "/dev/null",
+               "Cache": f"{unfinished}/apt"}  # fmt: skip
+    apt_get = ["apt-get", "-qq", *(word for name, value in options.items() for word in ("-o", f"Dir::{name}={value}"))]
+    if runs(*apt_get, "update"):
+        runs(*apt_get, "-y", "--no-install-recommends", "--download-only", "install", "dtrace")
+    for package in (unfinished / "apt/archives").glob("*.deb"):
+        runs("dpkg-deb", "-x", str(package), str(unfinished))
+    shutil.rmtree(unfinished / "apt")
+    if (unfinished / "usr/sbin/dtrace").exists():
+        unfinished.rename(folder)
+    else:  # no Debian, or no network; the tests that need it are skipped
         shutil.rmtree(unfinished, ignore_errors=True)
 
 

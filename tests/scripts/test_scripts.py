@@ -1,13 +1,15 @@
 """`usdtbuild script`: what it writes is run by the tracer that it is for, and sees what the program did.
 
-DTrace is nowhere here: of its scripts the parts are looked at. SystemTap needs a kernel's headers to run, so its own
-parser and its analysis look at them, for a kernel that is only described.
+DTrace is Debian testing's, which `make prepare-all` unpacks; without it, the parts of its scripts are looked at.
+SystemTap needs a kernel's headers to run, so its own parser and its analysis look at its scripts, for a kernel that is
+only described.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -44,6 +46,42 @@ ADDED = [
     (), ("--count",), (*PAIR, "--by", "name,status"), ("--sum", "bytes", "--by", "thread"),
     ("--histogram", "bytes", "--by", "status", "--filter", "status == 500"),
 ]  # fmt: skip
+# What DTrace compiles: each kind of argument, each kind of sum, each operator, the largest constants.
+MANY = """provider many {
+    probe numbers(int8_t a, uint8_t b, short c, unsigned short d, int e, unsigned f, long g, unsigned long h, char i);
+    probe texts(char *s, const char *t, string u, void *p, int *q);
+    probe work__done(int id, const char *name, long bytes);
+    probe work__start(int id, const char *name);
+    probe none();
+    probe others(_Bool b, enum colour k, size_t z, ssize_t y, uintptr_t w);
+};
+"""
+MANY_PROGRAM = """
+#include <unistd.h>
+enum colour { RED, GREEN };
+#include "many.h"
+int main(int argc, char **argv)
+{
+    MANY_NUMBERS(argc, argc, argc, argc, argc, argc, argc, argc, 'a');
+    MANY_TEXTS(argv[0], "t", "u", argv, &argc);
+    MANY_WORK_START(argc, "w");
+    MANY_WORK_DONE(argc, "w", 5);
+    MANY_NONE();
+    MANY_OTHERS(1, GREEN, 2, 3, 4);
+    pause();
+    return 0;
+}
+"""
+MANY_PAIR = "--latency many:work-start many:work-done"
+MANY_OPTIONS = [
+    "", "--count", "--count --by process,thread,probe", "--by a,f,h", "--by s,t", "--by k,b", "--sum g --by e",
+    "--sum g", "--histogram a --by e", "--histogram h", MANY_PAIR, f"{MANY_PAIR} --by id,name,bytes,probe,thread",
+    f"{MANY_PAIR} --by bytes --filter 'id > 3 and name == \"abc\"'",
+    "--filter 'a == 1 and b != 2 or c < 3 and d <= 4 or not (e > 5) and f >= 6 or a == b'",
+    "--filter 'g == -9223372036854775808 or h == 18446744073709551615 or g < 9223372036854775807 or h > 1e3'",
+    "--filter 's == \"b\\\"c%d\\\\\" or t =~ \"b*\" or u != \"x\" or s =~ \"*\" or p == NULL and q != NULL'",
+    "--filter 'thread == 5 and process == 6'", "--filter 'b == 1 or y < -1 or z > 0 or w == 0x10'",
+]  # fmt: skip
 HITS = [f"app:request__start id={i} name={('alpha', 'beta', 'gamma')[i % 3]}" for i in range(300)]
 HITS += [f"app:request__done id={i} status={500 if i % 2 else 200} bytes={-3 * i}" for i in range(300)]
 LANGUAGES = ("bpftrace", "libbpf", "stap", "perf", "gdb", "dtrace")
@@ -65,8 +103,25 @@ def _built(folder: Path, name: str, usdtbuild: Any, run: Any) -> Path:
     return folder / name
 
 
+@pytest.fixture(scope="module")
+def dtrace(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """How the DTrace of `make prepare-all` is called."""
+    unpacked = Path(__file__).parents[2] / ".cache/dtrace"
+    loader = next(unpacked.glob("usr/lib/*/ld-linux-*.so.*"), None)
+    if loader is None:
+        pytest.skip("dtrace is not in .cache: make prepare-all")
+    # Of what it reads at its start only what its own functions are: the rest names what this kernel may not have.
+    libraries = tmp_path_factory.mktemp("dtrace")
+    (libraries / "6.1").mkdir()
+    shutil.copy(loader.parent / "dtrace/bpf_dlib.o", libraries)
+    # It looks for tracefs below debugfs, which need not be mounted.
+    inside = ("unshare", "--mount", "sh", "-ec", 'mount -t debugfs none /sys/kernel/debug; exec "$@"', "sh")
+    program = unpacked / "usr/sbin/dtrace"
+    return [*inside, loader, "--library-path", loader.parent, program, f"-xsyslibdir={libraries}"]
+
+
 @pytest.fixture
-def watch(app: Path, usdtbuild: Any, need: Any, run: Any, tmp_path: Path) -> Any:
+def watch(app: Path, usdtbuild: Any, need: Any, run: Any, tmp_path: Path, request: Any) -> Any:
     """Write a script, run it beside the program for one round, and return what it printed."""
 
     def command(language: str, *options: str) -> list[str]:
@@ -77,6 +132,9 @@ def watch(app: Path, usdtbuild: Any, need: Any, run: Any, tmp_path: Path) -> Any
             return [need("bpftrace"), str(script)]
         if language == "gdb":
             return [need("gdb"), "-q", "-batch", "-x", str(script), "-p"]
+        if language == "dtrace":
+            script.write_text(text.replace("app*:", "app$target:"))
+            return [*request.getfixturevalue("dtrace"), "-s", str(script), "-p"]
         for step in re.findall(r"^ \*     ((?:clang|bpftool|cc) .*)$", text, re.MULTILINE):
             words = step.replace("FILE.c", "watch.c").split()
             output = words[words.index(">") + 1] if ">" in words else ""
@@ -105,7 +163,7 @@ def watch(app: Path, usdtbuild: Any, need: Any, run: Any, tmp_path: Path) -> Any
             else:
                 time.sleep(0.5)
                 tracer.send_signal(signal.SIGINT)
-            tracer.wait(timeout=60)
+            tracer.wait(timeout=200)  # DTrace takes 8 seconds of processor time to end
         finally:
             for one in (tracer, program):
                 one.kill()
@@ -139,13 +197,14 @@ def _until_armed(tracer: subprocess.Popen[Any], pid: int, app: Path, probes: int
 
 
 def slow_for(*values: str) -> list[Any]:
-    """Languages as parameters, of which libbpf's are slow: three programs are built."""
-    return [pytest.param(one, marks=pytest.mark.slow) if one == "libbpf" else one for one in values]
+    """Languages as parameters, of which libbpf's are slow, for which three programs are built, and DTrace's."""
+    slow = ("libbpf", "dtrace")
+    return [pytest.param(one, marks=pytest.mark.slow) if one in slow else one for one in values]
 
 
 @NEEDS_ROOT
 @pytest.mark.live
-@pytest.mark.parametrize("language", slow_for(*ADDING))
+@pytest.mark.parametrize("language", slow_for(*ADDING, "dtrace"))
 def test_each_hit_is_printed_with_names_and_types(watch: Any, language: str) -> None:
     printed = [
         re.sub(r"^\d+/\d+ ", "", line)
@@ -166,17 +225,17 @@ def test_counts_by_keys_of_hits_that_pass(watch: Any, language: str) -> None:
 
 @NEEDS_ROOT
 @pytest.mark.live
-@pytest.mark.parametrize("language", slow_for(*ADDING))
+@pytest.mark.parametrize("language", slow_for(*ADDING, "dtrace"))
 def test_strings_are_compared_and_are_keys(watch: Any, language: str) -> None:
     shown = watch(language, "--filter", 'name == "beta" or name =~ "gam*"', "--by", "name")
     assert _rows(shown, "alpha", "beta", "gamma") == {"beta": 100, "gamma": 100}
 
 
 def _rows(text: str, *keys: str) -> dict[str, int]:
-    """The counts of keys, as each tracer writes them: `@hits[beta]: 100`, `100  beta`, `beta 100`."""
+    """The counts of keys, as each tracer writes them: `@hits[beta]: 100`, `100  beta`, `beta 100`, `  beta   100`."""
     found = {}
     for key in keys:
-        line = re.search(rf"^@\w+\[{key}\]: (\d+)$|^(\d+)  {key}$|^{key} (\d+)$", text, re.MULTILINE)
+        line = re.search(rf"^@\w+\[{key}\]: (\d+)$|^(\d+)  {key}$|^ *{key} +(\d+)$", text, re.MULTILINE)
         if line:
             found[key] = int(next(number for number in line.groups() if number))
     return found
@@ -272,6 +331,40 @@ def test_dtrace_scripts_are_clauses(app: Path, usdtbuild: Any, options: tuple[st
     clause = r"\s*app\*:::request-\w+\n(/ [^\n]+ /\n)?\{\n(\t[^\n]+;\n)+\}\n"
     assert re.fullmatch(rf"({clause})+", body), body
     assert "__" not in re.sub(r'"[^"]*"', "", body)
+    # A variable is declared by its first assignment.
+    for name in set(re.findall(r"self->\w+", body)):
+        assert body.index(name) == body.index(f"{name} = "), body
+
+
+@NEEDS_ROOT
+@pytest.mark.live
+@pytest.mark.slow
+def test_dtrace_compiles_its_scripts(usdtbuild: Any, run: Any, dtrace: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "many.d").write_text(MANY)
+    (tmp_path / "many.c").write_text(MANY_PROGRAM)
+    usdtbuild("header", "many.d", cwd=tmp_path)
+    run("gcc", "-O2", "many.c", "-o", "many", cwd=tmp_path)
+    program = subprocess.Popen([tmp_path / "many"])
+
+    def compiled(text: str) -> str:
+        script = tmp_path / "script.d"
+        script.write_text(text.replace("many*:", "many$target:"))
+        return run(*dtrace, "-e", "-p", program.pid, "-s", script, code=None).stderr
+
+    try:
+        for options in MANY_OPTIONS:
+            text = usdtbuild("script", "dtrace", "many", *shlex.split(options), cwd=tmp_path).stdout
+            assert not compiled(text), text
+        good = usdtbuild("script", "dtrace", "many", "-P", "many:work-done", cwd=tmp_path).stdout
+        for old, new, says in (
+            ("pid, tid, ", "pid, ", "is incompatible"), ("%s", "%d", "is incompatible"),
+            ("(int32_t)arg0", "self->begun", "not yet been declared"), ("work-done", "work-over", "does not match any"),
+            ("{\n", "\n", "expected predicate"), ("(int64_t)arg2", "18446744073709551615", "cannot be represented"),
+        ):  # fmt: skip
+            assert says in compiled(good.replace(old, new)), good
+    finally:
+        program.kill()
+        program.wait()
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -299,6 +392,7 @@ def test_a_provider_file_has_a_place_for_the_program(app: Path, usdtbuild: Any, 
         (("gdb", "app", "--filter", 'name =~ "a?c*"'), "compares whole strings, or a beginning"),
         (("gdb", "app", "--filter", 'name == "\\x01"'), "printable ASCII"),
         (("dtrace", "app", "--filter", "id > 1.5"), "whole numbers only, not with 1.5"),
+        (("bpftrace", "app", "--filter", "bytes > 1e30"), "bpftrace compares numbers of 64 bits"),
         (("awk", "app"), "'awk' is not one of"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Scripts for DTrace: illumos, FreeBSD, Oracle Linux."""
+"""Scripts for DTrace: illumos, FreeBSD, Linux."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ _MOST = 10  # arguments with a name
 def write(wish: Wish) -> str:
     """Return a script."""
     lines = ["#!/usr/sbin/dtrace -s", "/*", *heading(wish, " * ", "Run it as root: dtrace -s FILE. It is for all"
-             " processes that have the probes; write app$target for app* and add -p PID for one."), " */"]  # fmt: skip
+             " processes that have the probes. Write app$target for app* and add -p PID for one; SDT notes need that."),
+             " */"]  # fmt: skip
     lines += ["#pragma D option quiet"]
-    lines += clauses(wish, _WORDS, "self->begin", lambda it: f"{it.provider}*:::{dashed(it.name)}", _action)
+    # A variable's first assignment declares it, so what begins a pair stands before what ends it.
+    ordered = wish._replace(targets=tuple(sorted(wish.targets, key=lambda it: wish.side(it) == END)))
+    lines += clauses(ordered, _WORDS, "self->begin", lambda it: f"{it.provider}*:::{dashed(it.name)}", _action)
     return "\n".join(lines) + "\n"
 
 
@@ -63,7 +66,7 @@ def _number(target: Target, index: int) -> str:
 def _text(target: Target, index: int) -> str:
     if index >= _MOST:
         raise CannotSayError(f"DTrace can't read {label(target.arguments[index], index)} of {target.title}")
-    return f"copyinstr(arg{index})"
+    return f'(arg{index} == 0 ? "?" : copyinstr(arg{index}))'  # copyinstr(0) is an error, and the hit isn't shown
 
 
 def _conversion(one: Argument) -> str:
@@ -74,4 +77,5 @@ _WORDS = Words(
     "DTrace", _number, _text, "tid", "pid",
     lambda text, wanted: f"{text} == {wanted}",
     lambda text, wanted, length: f"index({text}, {wanted}) == 0",
+    unsigned="ull",
 )  # fmt: skip

@@ -320,4 +320,5 @@ _WORDS = Words(
     "libbpf", _number, lambda target, index: f"a{index}", "", "",
     lambda text, wanted: f"same({text}, {wanted}, sizeof {wanted})",
     lambda text, wanted, length: f"same({text}, {wanted}, {length})",
+    unsigned="ull",
 )  # fmt: skip

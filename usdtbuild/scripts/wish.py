@@ -99,7 +99,8 @@ class Wish(NamedTuple):
 
 class Words(NamedTuple):
     """How a language says what conditions and keys are made of. `number` and `text` are an argument as a number and as
-    a string; `same` and `begins` compare a string's expression with a literal."""
+    a string; `same` and `begins` compare a string's expression with a literal. `unsigned` ends numbers that only fit
+    without a sign, where C's rules for constants apply."""
 
     name: str
     number: Callable[[Target, int], str]
@@ -112,6 +113,7 @@ class Words(NamedTuple):
     either: str = " || "
     negation: str = "!"
     null: str = "0"
+    unsigned: str = ""
 
     def value(self, target: Target, index: int) -> str:
         """Return an argument as what it is."""
@@ -162,7 +164,14 @@ class Words(NamedTuple):
         if isinstance(number, float) and not number.is_integer():
             raise CannotSayError(f"{self.name} compares whole numbers only, not with {number}")
         assert isinstance(number, (int, float))
-        return str(int(number))
+        return self._whole(int(number))
+
+    def _whole(self, number: int) -> str:
+        if not -(1 << 63) <= number < 1 << 64:
+            raise CannotSayError(f"{self.name} compares numbers of 64 bits, and {number} has more")
+        if self.unsigned and number == -(1 << 63):
+            return f"({number + 1} - 1)"  # to C it is the negative of a number that has no type
+        return f"{number}{self.unsigned if number >= 1 << 63 else ''}"
 
     def _of_texts(self, text: str, sign: str, pattern: bytes) -> str:
         if sign in {"==", "!="}:
