@@ -108,6 +108,11 @@ class Job(NamedTuple):
         return self.where is not None or bool(self.measures)
 
     @property
+    def only_counts(self) -> bool:
+        """Whether all hits of a probe are alike."""
+        return self.what == COUNT and not self.evaluates
+
+    @property
     def several(self) -> bool:
         """Whether there may be several processes that are to be traced, besides those that they start."""
         return len(self.pids) > 1 or self.running or bool(self.exes)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .model import Totals
     from .outbox import Outbox
 
+COUNTING = 0.05  # how often counters are read, in seconds
+_SHARE = 10  # and where that takes long, in one of so many parts of the time
 _PART = 400  # numbers of tables in one message: some 40 KB
 
 
@@ -38,6 +40,7 @@ class Progress:
         self._wish, self._outbox, self._armed = wish, outbox, armed
         self.hits: Counter[int] = Counter()
         self.next = math.inf  # when the next reading is due
+        self._next_count = 0.0
         self._told: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
     def begin(self) -> None:
@@ -51,9 +54,13 @@ class Progress:
             found[target] = found.get(target, 0) + count
         return found, lost
 
-    def count(self) -> None:
-        """Tell of hits and lost hits, if there are more than before."""
+    def count(self, *, final: bool) -> None:
+        """Tell of hits and lost hits, if there are more than before; now and then, and at the end."""
+        begun = time.monotonic()
+        if begun < self._next_count and not final:
+            return
         totals = self._totals()
+        self._next_count = begun + max(COUNTING, _SHARE * (time.monotonic() - begun))
         if totals != self._told:
             self._told = totals
             self._outbox.put(job.Counted(*totals))

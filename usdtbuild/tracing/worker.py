@@ -31,7 +31,7 @@ from .model import COUNT, RECORD, Event, Stops
 from .outbox import Outbox
 from .patch.plausible import fits
 from .processes import Processes
-from .progress import Progress
+from .progress import COUNTING, Progress
 from .recorder import Recorder
 from .running import Running, running, status_field
 from .spawn import Spawned
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 # How often rings are emptied, in seconds: at once again where they filled up quickly, less often where nothing comes.
 _TICK, _LONGEST_TICK = 0.004, 0.012
 _MUCH = 1 << 20  # bytes of records in one tick, a quarter of a ring of the usual size
-_COUNTING = 0.05  # how often counters are read, in seconds
 _ARMING = 2.0  # seconds beyond --duration that arming may take
 _BATCH = 2000  # events of traps in one message
 
@@ -73,7 +72,7 @@ class Worker:
         self.stopping = self._is_measured = False
         self._fits, self._since = True, time.monotonic_ns()  # whether tables can be what they say
         self.stops = self._spread = self._told_until = self._over_at = self._next_mark = 0
-        self._next_tick, self._next_count, self._pause, self._turn = 0.0, 0.0, _TICK, 0
+        self._next_tick, self._pause, self._turn = 0.0, _TICK, 0
         self._deadline = math.inf
         self._sweep: tuple[int, list[tuple[PatchEngine, list[int]]]] | None = None  # see `tick`
 
@@ -99,7 +98,7 @@ class Worker:
 
     def hit(self, pid: int, tid: int, target: int, values: tuple[object, ...]) -> None:
         """Take a hit of a breakpoint."""
-        if self.wish.what == COUNT and not self.wish.evaluates:
+        if self.wish.only_counts:
             self.progress.hits[target] += 1
             return
         at = max(self.tracees.threads[tid].since, self._told_until)  # what is older has been told to be whole
@@ -125,12 +124,9 @@ class Worker:
         until = self._watched(now, final=final)
         engines = self.processes.arming.engines()
         sweep = self._sweep or (until, [(one, one.rings.heads()) for _, one in engines if one.rings])
-        started = time.monotonic()
         taken = self._empty_rings(final=final)
         self._flush()
-        if final or started >= self._next_count:
-            self._next_count = started + _COUNTING
-            self.progress.count()
+        self.progress.count(final=final)
         if not final:
             self.progress.read(now)
         self._told_until = until
@@ -145,8 +141,7 @@ class Worker:
             ticks, at = clock.now()
             self._next_mark = at + job.APART
             self.tell(job.Mark(ticks, at, job.LAST if final else until if whole else sweep[0]))
-        counts = self.wish.what == COUNT and not self.wish.evaluates
-        self._pause = _COUNTING if counts else _pause(taken, self._pause)
+        self._pause = COUNTING if self.wish.only_counts else _pause(taken, self._pause)
         self._next_tick = min(time.monotonic() + self._pause, self.progress.next)
 
     def _empty_rings(self, *, final: bool) -> int:
