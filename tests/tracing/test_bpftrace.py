@@ -20,11 +20,14 @@ import pytest
 from usdtbuild.formats.operands import parse_one
 from usdtbuild.machines.numbers import EM_X86_64
 from usdtbuild.tracing.filters import Filter
+from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.measures import Table
-from usdtbuild.tracing.model import COUNT, Site, Target
+from usdtbuild.tracing.model import COUNT, RECORD, Site, Target
+from usdtbuild.tracing.others.bpftrace import Kernel, Watcher
 from usdtbuild.tracing.others.program import Program
 from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import NotHereError
+from usdtbuild.tracing.selection import Wanted
 
 from .paired import MOST
 from .test_predicates import EDGES, MEASURES, reference, target_of
@@ -119,7 +122,7 @@ def _kernel(plans: Sequence[Plan], name: str, odd: Path, folder: Path) -> list[d
     """Return what maps hold after a round, of a program in bpftrace's language for each plan."""
     lines = []
     for number, plan in enumerate(plans):
-        text = Program(plan, plan.targets).text([f"usdt:{odd}:odd:{name}"], 0, "").rpartition("\n")[0]
+        text = Program(plan, plan.targets).text([f"usdt:{odd}:odd:{name}"], "", "").rpartition("\n")[0]
         lines.append(re.sub(r"@([a-z])0?(?=[\[,)])", rf"@\1_{number}", text))
     (folder / "script").write_text("\n".join(lines))
     words = ["bpftrace", "-f", "json", "-B", "none", str(folder / "script"), "-c", f"{odd} 1"]
@@ -288,6 +291,50 @@ def test_a_filter_in_the_kernel_loses_nothing(odd: Path, run: Any, bpftrace: str
     assert low == count
     assert int(low) > 250_000
     assert "lost" not in done.stdout + done.stderr
+
+
+@pytest.mark.live
+def test_hits_of_others_take_no_room(odd: Path, run: Any, bpftrace: str, tmp_path: Path) -> None:
+    """Of the same file, by a process that isn't traced, many more than bpftrace can print."""
+    file = tmp_path / "hits.jsonl"
+    words = [*TRACE, "--engine", "bpftrace", "--buffer", "1", "-P", "odd:many", "-o", file, "--", odd, 1, 100]
+    with subprocess.Popen([odd, "1", "2000000000"], stdout=subprocess.DEVNULL) as other:
+        try:
+            done = run(*words)
+        finally:
+            other.kill()
+    assert [json.loads(line)["args"]["key"] for line in file.read_text().splitlines()] == list(range(100))
+    assert "lost" not in done.stderr
+
+
+class Silent(Watcher):
+    """A bpftrace that has printed two of five hits, and doesn't say that it has lost any."""
+
+    def __init__(self) -> None:
+        plan = Plan(RECORD, (_target("one"),))
+        self.targets, self.program, self.separator, self.dropped = plan.targets, Program(plan, plan.targets), "|", 0
+        self.maps, self.longest, self._what, self._heard = {"@c": {"0,7": 5, "0,8": 9}}, 8, plan.what, {}
+        self.hits = [f"h 0 {when} 7 7 1 2 3 4 5 6" for when in (10, 30)]
+
+    def drain(self, until: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def test_hits_that_bpftrace_lost_in_silence_are_told() -> None:
+    """A hit after the end of the trace is counted by the kernel, too."""
+    kernel = Kernel(Job(Wanted()), (7,), (7,))
+    kernel._watchers.append(Silent())
+    assert [one.time for one in kernel.finish(20)] == [10]
+    assert kernel.totals().lost == {0: 3}
+
+
+def test_warnings_are_no_reason_of_an_end(tmp_path: Path) -> None:
+    """Of 0.27, with the line of the program that they are about."""
+    watcher = object.__new__(Watcher)
+    watcher._errors = tmp_path / "errors"
+    where = "/x/script:2:18-23: WARNING: Addrspace mismatch\nusdt:/f:odd:many /curtask->ptrace/ {\n     ~~~~\n"
+    watcher._errors.write_text(f"WARNING: a\n{where}ERROR: b\n")
+    assert watcher._said() == "ERROR: b"
 
 
 @pytest.mark.live

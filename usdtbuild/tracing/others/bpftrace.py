@@ -29,17 +29,20 @@ from .texts import Texts
 from .values import number
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
     from ..job import Job
     from ..measures import Tables
     from ..model import Target, Value
     from ..plan import Plan
 
-_PATIENCE = 60.0  # seconds; attaching to a hundred probes takes one
+_STARTING = 180.0  # seconds; attaching to a hundred probes takes one, and a minute on a machine that is very busy
+_PATIENCE = 60.0  # seconds, for the last hits
 _DRAIN = 5.0  # seconds in which it must say something, until the last hits have come
 _QUIET = 2_000_000_000  # nanoseconds after which a processor that says nothing is taken for one that is switched off
+_BETWEEN = 100_000_000  # nanoseconds by which a hit may have been counted before it says its time
 _PIPE = 1 << 20
+_WARNING = re.compile(r"^(?:WARNING: |[^\n:]*:[0-9:-]+: WARNING: [^\n]*\n[^\n]*\n *~)[^\n]*\n?", re.MULTILINE)
 _MOST_MISSING = 20  # for each of them bpftrace is started again
 
 
@@ -54,10 +57,10 @@ class _NotAttachedError(TracerError):
 class Watcher:
     """One bpftrace, and what it has said."""
 
-    def __init__(self, plan: Plan, targets: Sequence[Target], files: Sequence[int], every: float, only: int) -> None:
+    def __init__(self, plan: Plan, targets: Sequence[Target], files: Sequence[int], every: float, guard: str) -> None:
         """Start it, and wait until all probes are in place. Raises TracerError.
 
-        `files` are descriptors of the targets' files, which it closes; `every` and `only` are as in `Program.text`.
+        `files` are descriptors of the targets' files, which it closes; `every` and `guard` are as in `Program.text`.
         """
         self.targets, self.program = targets, Program(plan, targets)
         self.hits: list[str] = []
@@ -87,9 +90,10 @@ class Watcher:
             "BPFTRACE_PERF_RB_PAGES": str(1 << pages.bit_length() - 1), "BPFTRACE_MAX_PROBES": "65536",
         }  # fmt: skip
         probes = [attached(paths[file], target) for file, target in zip(files, targets)]
-        script = self.program.text(probes, only, self.separator, every)
+        script = self.program.text(probes, guard, self.separator, every)
         (folder / "script").write_text("\n".join([*watching.settings(), script]), encoding="utf-8")
-        words = [watching.find() or "bpftrace", "-f", "json", "-B", "none", str(folder / "script")]
+        # By lines, because without a buffer bpftrace 0.27 writes a few bytes at a time, and is too slow for its hits.
+        words = [watching.find() or "bpftrace", "-f", "json", "-B", "line", str(folder / "script")]
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env={**os.environ, **settings}
@@ -100,9 +104,9 @@ class Watcher:
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._output, 1031, _PIPE)  # F_SETPIPE_SZ, <linux/fcntl.h>
         named = list(zip(probes, targets))
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _STARTING
         try:
-            while not self.counted:
+            while not self.counted:  # it reads what probes have said once all are attached
                 if time.monotonic() > deadline:
                     raise TracerError(f"bpftrace took too long: {self._said()}")
                 self._listen()
@@ -124,9 +128,8 @@ class Watcher:
         return said
 
     def _said(self) -> str:
-        # Newer ones warn of settings' old names and of limits, which is no reason to end.
-        lines = self._errors.read_text("utf-8", "replace").splitlines()
-        said = "\n".join(line for line in lines if not line.startswith("WARNING: "))
+        # Newer ones warn of settings' old names, of limits, and of lines in the program, which is no reason to end.
+        said = _WARNING.sub("", self._errors.read_text("utf-8", "replace"))
         return said.strip()[-1000:] or "it said nothing"
 
     def read(self) -> None:
@@ -172,9 +175,16 @@ class Watcher:
         return min(one for one in self._heard.values() if latest - one < _QUIET)
 
     def drain(self, until: int) -> None:
-        """Wait until all hits up to a time are here, and the counts of them. Raises TracerError."""
+        """Wait until all hits up to a time are here, the counts of them, and all hits that are counted. Raises
+        TracerError."""
+        self._wait_for(lambda: min(self.safe(), self.counted) >= until)
+        maps, seen = self.maps, time.monotonic_ns()
+        self._wait_for(lambda: self.safe() >= seen + _BETWEEN)
+        self.maps = maps
+
+    def _wait_for(self, reached: Callable[[], bool]) -> None:
         begun = heard = time.monotonic()
-        while min(self.safe(), self.counted) < until:
+        while not reached():
             now = time.monotonic()
             if now > min(heard + _DRAIN, begun + _PATIENCE):
                 raise TracerError(f"bpftrace says nothing any more: {self._said()}")
@@ -203,12 +213,15 @@ class Kernel:
         """`processes` are all that ever were of the trace; `roots` are those that it is about."""
         self._wish = wish
         self._processes: Container[int] = processes if wish.children else roots
-        self._only = 0 if wish.children or wish.several else next(iter(roots or wish.pids))
+        only = 0 if wish.children or wish.several else next(iter(roots or wish.pids))
+        # To look at the kernel's types takes half a second, for which --duration of a process has no time.
+        tests = f"pid == {only}" if only else "", watching.of_tracees() if wish.argv else ""
+        self._guard = " && ".join(filter(None, tests))
         self._watchers: list[Watcher] = []
         self._watched: set[int] = set()
         self._texts = Texts(wish.string_size)
         self._recorded: dict[int, int] = {}
-        self._until = 1 << 63
+        self._until, self._drained = 1 << 63, False
         self._totals: Totals | None = None  # once it is over
         self._tables: Tables = {}
 
@@ -241,7 +254,7 @@ class Kernel:
             files = {path: os.dup(opened[path]) for path in {one.module.path for one in targets}}
             try:
                 descriptors = [files[one.module.path] for one in targets]
-                watcher = Watcher(plan, targets, descriptors, self._wish.every, self._only)
+                watcher = Watcher(plan, targets, descriptors, self._wish.every, self._guard)
             except _NotAttachedError as error:
                 missing.append(error.target)
                 if len(missing) > _MOST_MISSING:
@@ -256,20 +269,21 @@ class Kernel:
         """Return what was hit since the last time, and the time up to which that is all. Raises TracerError."""
         events = []
         for one in self._watchers:
-            if self._totals is None:
+            if not self._drained:
                 one.read()
             hits, one.hits = one.hits, []
             for hit in hits:
                 event = self._event(one, hit)
                 if event is not None:
-                    events.append(event)
                     self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
+                    if event.time <= self._until:
+                        events.append(event)
         return events, min((one.safe() for one in self._watchers), default=1 << 63)
 
     def _event(self, watcher: Watcher, hit: str) -> Event | None:
         head, *texts = hit.split(watcher.separator)
         _, index, when, pid, tid, *raw = map(_integer, head.split())
-        if pid not in self._processes or when > self._until:
+        if pid not in self._processes:
             return None
         target = watcher.targets[index]
         values: list[Value] = []
@@ -294,8 +308,9 @@ class Kernel:
             found = one.program.hits(one.maps, self._processes)
             if one.program.plan.what == COUNT:
                 counts.update(found)
-            elif one.dropped:
-                # The kernel counts at another moment than it prints, so only what is known to be lost is called that.
+            elif one.dropped or self._drained:
+                # The kernel counts at another moment than it prints, so until all is here only what is known to be lost
+                # is called that. bpftrace 0.27 doesn't say that it has lost hits while more come than it can print.
                 lost.update({key: max(0, count - self._recorded.get(key, 0)) for key, count in found.items()})
         return Totals(counts, lost)
 
@@ -313,6 +328,7 @@ class Kernel:
         try:
             for one in self._watchers:
                 one.drain(until)
+            self._drained = True
             events, _ = self.take()
             self._totals, _ = self.totals(), self.tables()
             return events

@@ -53,15 +53,15 @@ class Program:
         self.plan, self.targets = plan, targets
         self._tallies = [_asked(plan, one, numbers_of(one))[1] if plan.evaluates else [] for one in targets]
 
-    def text(self, probes: Sequence[str], only: int, separator: str, every: float = math.inf) -> str:
+    def text(self, probes: Sequence[str], guard: str, separator: str, every: float = math.inf) -> str:
         """Return it; `probes` are what the targets are called in the language.
 
         RECORD prints `h`, the probe's index, time, process, thread, and the arguments, strings behind all numbers, each
         after the separator; and `t` with a processor and a time says that all before it from there is printed. Maps
-        are printed between `m`, with the time, and `e`. `only` is the one process of which hits are wanted, 0 for all;
+        are printed between `m`, with the time, and `e`. `guard` is a test that hits have to pass, '' for none;
         `every` is how often somebody looks at tables (seconds).
         """
-        guard = f" /pid == {only}/" if only else ""
+        guard = guard and f" /{guard}/"
         maps, lines = {"@c": None}, list[str]()
         begins = [index for index, all_ in enumerate(self._tallies) if any(one.side == BEGIN for one in all_)]
         # Begins first: what stands in their maps has a type then, wherever it is read.
@@ -73,7 +73,6 @@ class Program:
             lines.append('profile:hz:20 { printf("t %d %llu", cpu, nsecs); }')
         often = _SELDOM if any(measure.by for measure in self.plan.measures) else _OFTEN
         often = min(often, max(_OFTEN // 2, int(min(every, 1e6) * 500)))
-        # Attached last, so that its first word says that all is in place.
         shown = " ".join(f"print({name});" for name in maps)
         lines.append(f'interval:ms:{often} {{ printf("m %llu", nsecs); {shown} printf("e"); }}')
         return "\n".join(lines)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..job import Job
 
 UPROBES = Path("/sys/bus/event_source/devices/uprobe")
+_TYPES = Path("/sys/kernel/btf/vmlinux")
 _EVENTS = Path("/sys/kernel/tracing/uprobe_events")
 # <linux/capability.h>: to load BPF programs, and to attach them. bpftrace itself may ask for user 0 besides.
 _CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38}
@@ -43,6 +44,14 @@ def version() -> tuple[int, ...]:
 def settings() -> list[str]:
     """Return what stands first in every program."""
     return ['config = { missing_probes = "warn" }'] if version() >= _KNOWS_MISSING else []
+
+
+def of_tracees() -> str:
+    """Return a test, in bpftrace's language, that this process traces a thread; '' where its types are unknown.
+
+    The same probes, of libc perhaps, are hit by others, and by bpftrace itself. They would fill the buffer.
+    """
+    return f"curtask->ptrace && curtask->parent->tgid == {os.getpid()}" if _TYPES.exists() else ""
 
 
 def forget_events(pid: int) -> None:
