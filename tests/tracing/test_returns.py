@@ -194,6 +194,40 @@ def test_the_place_that_keeps_a_function_from_being_seen_is_named(run: Any, usdt
     assert re.search(r"not traced: near at 0x\w+: another place where .*, 0x\w+, can't be patched: .* so close", said)
 
 
+SPLIT = r"""
+#include <sys/sdt.h>
+__attribute__((noipa, optimize("align-functions=1"), patchable_function_entry(7, 5))) int near(int n) { return n + 1; }
+__attribute__((noipa, optimize("align-functions=1"))) int next(int n, double *of)
+{
+    DTRACE_PROBE1(close, next, *of);
+    return n + 2;
+}
+int main(void)
+{
+    double half = 0.5;
+    for (int i = 0; i < 2000; i++)
+        if (near(i) + next(i, &half) != 2 * i + 3) return 1;
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("more", [(), ("--latency", "near", "near:return")])
+@pytest.mark.parametrize("engine", ["auto", "patch"])
+def test_what_is_summed_and_what_is_recorded_lie_side_by_side(
+    engine: str, more: tuple[str, ...], run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """Of a floating-point number the sum needs records, so its probe is another engine's than the return before it,
+    whose jump would read that probe's."""
+    (tmp_path / "split.c").write_text(SPLIT)
+    run("gcc", "-O2", "-fno-toplevel-reorder", "split.c", "-o", "split", cwd=tmp_path)
+    words = "--engine", engine, "--returns", "-F", "near", "-P", "close:*", *(more or ("--sum", "arg0"))
+    done = usdtbuild("trace", *words, "--", tmp_path / "split")
+    if not more:
+        assert "close:next arg0: 2000 hits, sum 1000, mean 0.5" in done.stdout
+    assert ("near:return result: 2000 hits" in done.stdout) == (engine == "auto" and not more), done.stdout
+
+
 def test_returns_of_nothing_are_refused(run: Any) -> None:
     words = sys.executable, "-m", "usdtbuild", "trace", "--returns"
     done = run(*words, "--", "true", code=2)
