@@ -116,10 +116,12 @@ def test_what_is_evaluated_in_the_program_is_exact_over_threads_children_and_sig
     done = trace("--sum", "bytes", *words, "--", busy, 300_000)
     _, total = map(int, done.stdout.split("\n", 1)[0].split())
     assert f"sum {total}," in done.stdout
-    done = trace("--latency", "busy:begin", "busy:end", "--by", "id", "--buffer", 1, "--", busy, 50_000)
-    pairs = re.findall(r"^ +(\d+) .* ([012])$", done.stdout, re.MULTILINE)
-    assert {key: int(count) // 50_000 for count, key in pairs} == {"0": 1, "1": 1, "2": 1}
-    assert "lost" not in done.stderr
+    for key in ((), ("--key", "id")):
+        done = trace("--latency", "busy:begin", "busy:end", *key, "--by", "id", "--buffer", 1, "--", busy, 50_000)
+        pairs = re.findall(r"^ +(\d+) .* ([012])$", done.stdout, re.MULTILINE)
+        assert {key: int(count) // 50_000 for count, key in pairs} == {"0": 1, "1": 1, "2": 1}
+        assert "lost" not in done.stderr
+        assert "not paired" not in done.stdout
 
 
 def test_functions_are_counted_where_they_are_entered(trace: Any, program: Path) -> None:
@@ -128,10 +130,14 @@ def test_functions_are_counted_where_they_are_entered(trace: Any, program: Path)
     assert "after the hit" not in done.stderr
 
 
-def test_pairs_by_a_key_of_their_own_are_found_by_the_tracer(trace: Any, busy: Path) -> None:
+def test_pairs_by_a_key_of_their_own_are_found_where_they_are_hit(trace: Any, busy: Path) -> None:
+    """What has no begin with its key is told, as by the other engines."""
     done = trace("-v", "--latency", "busy:begin", "busy:end", "--key", "id", "--", busy, 100)
     assert re.search(r"^busy:begin to busy:end .*: 300 pairs$", done.stdout, re.MULTILINE)
-    assert "pairs are found after the hit" in done.stderr
+    assert "after the hit" not in done.stderr
+    done = trace("-v", "--latency", "busy:end", "busy:begin", "--key", "id", "--", busy, 100)
+    assert re.search(r"^not paired: .*begin", done.stdout, re.MULTILINE)
+    assert "after the hit" not in done.stderr
 
 
 def test_tables_are_those_of_the_tracer_itself(trace: Any, busy: Path) -> None:

@@ -115,6 +115,7 @@ class Library:
         for side, values in hits:
             self.run(made[side] or 0, values)
         keys = tables.read_keys(self.memory, at + tables.PAIRS_SIZE, place) if place.width else ()
-        found = tables.read_pairs(self.memory, at), tables.read(self.memory, TABLE, place, keys)
+        unpaired = tables.read_pairs(self.memory, at, keyed=bool(measure.key))
+        found = unpaired, tables.read(self.memory, TABLE, place, keys)
         self.memory[TABLE:] = bytes(SIZE - TABLE)
         return found

@@ -53,7 +53,8 @@ _INSTRUCTIONS: dict[str, dict[str, tuple[int, str]]] = {
     "number_key": {"number": _HOW}, "count_cell": {}, "tally_cell": {"tally": _HOW},
     "class_cell": {"classes": _NUMBER, "tally_class": _HOW}, "mark": {"mark": _NUMBER}, "keyless": {}, "hold_mark": {},
     "held_mark": {}, "begin_of_pair": {"pairs": _NUMBER}, "end_of_pair": {"pairs": _NUMBER}, "hold_time": {},
-    "held_time": {}, "moment": {},
+    "held_time": {}, "moment": {}, "hold_key": {}, "hashed_key": {}, "begin_of_keyed_pair": {"pairs": _NUMBER},
+    "end_of_keyed_pair": {"pairs": _NUMBER}, "count_unkeyed": {"pairs": _NUMBER},
 }  # fmt: skip
 _NUMBERS = {name: number for number, name in enumerate(_INSTRUCTIONS)}
 # Which of less (1), equal (2) and greater (4) is true; 8: as signed numbers.
@@ -186,8 +187,6 @@ class Programs:
         try:
             if plan.where is not None and not self._has_side(target):
                 plan.where.compile(target)
-            if any(measure.key for measure in plan.measures if side_of(measure, target)):
-                raise NotHereError("the engine inside pairs by thread")
             evaluated.check(plan, target)
         except NotHereError as error:
             self._note(f"{target.title}: arguments are evaluated after the hit: {error}")
@@ -254,7 +253,7 @@ class Programs:
                 data[:cells] = self._read(place.address, cells)
             found[key] = found.get(key, Table({}, Cell())).plus(tables.read(data, 0, place, keys))
         for measure in self._plan.measures if self._plan.pairs else ():
-            unpaired = tables.read_pairs(self._read(self._plan.pairs, tables.PAIRS_SIZE), 0)
+            unpaired = tables.read_pairs(self._read(self._plan.pairs, tables.PAIRS_SIZE), 0, keyed=bool(measure.key))
             found[ALL, measure] = Table({}, Cell(), unpaired, clock.since(self._begun)[1])
         return found
 

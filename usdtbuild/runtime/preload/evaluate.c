@@ -22,7 +22,8 @@
 enum {
 	END, COUNT, LOAD, COMPARE, COMPARE_CONSTANT, KEEP_FIRST, COMPARE_TWO, JUMP, ORDER, TEXT_BEGINS, JOIN_ABOVE, JOIN_BELOW, KEY_BEGIN,
 	KEY_WORD, KEY_TEXT, CELL, KEY_CELL, KEYS, WIDE_CELL, CELL_NUMBER, NUMBERED_CELL, STEP_KEY, NUMBER_KEY, COUNT_CELL, TALLY_CELL,
-	CLASS_CELL, MARK, KEYLESS, HOLD_MARK, HELD_MARK, BEGIN_OF_PAIR, END_OF_PAIR, HOLD_TIME, HELD_TIME, MOMENT, INSTRUCTIONS
+	CLASS_CELL, MARK, KEYLESS, HOLD_MARK, HELD_MARK, BEGIN_OF_PAIR, END_OF_PAIR, HOLD_TIME, HELD_TIME, MOMENT, HOLD_KEY, HASHED_KEY,
+	BEGIN_OF_KEYED_PAIR, END_OF_KEYED_PAIR, COUNT_UNKEYED, INSTRUCTIONS
 };
 
 /* `jump` is where to go on instead, in bytes from this instruction. */
@@ -215,18 +216,24 @@ static PLAIN uint64_t find(uint64_t table, unsigned bits, uint64_t key)
 	return table + CELL_SIZE * (mask + 2);
 }
 
-/* The same for a key of words, which stand at `keys`. A cell's own word is a hash of them, odd while they are written, and such a cell is passed by. */
-static PLAIN uint64_t find_wide(uint64_t table, unsigned bits, uint64_t keys, uint32_t stride, const key *k)
+static PLAIN uint64_t hash_of(const key *k)
 {
-	uint64_t mask = ((uint64_t)1 << bits) - 1, hash = 0, i;
-	unsigned step, word, used = k->used / 8;
+	uint64_t hash = 0;
+	unsigned word;
 
-	for (word = 0; word < used; word++) {
+	for (word = 0; word < k->used / 8; word++) {
 		hash = (hash ^ k->words[word]) * GOLDEN;
 		hash ^= hash >> 32;
 	}
-	hash *= GOLDEN;
-	i = hash >> (64 - bits);
+	return hash * GOLDEN;
+}
+
+/* The same for a key of words, which stand at `keys`. A cell's own word is a hash of them, odd while they are written, and such a cell is passed by. */
+static PLAIN uint64_t find_wide(uint64_t table, unsigned bits, uint64_t keys, uint32_t stride, const key *k)
+{
+	uint64_t mask = ((uint64_t)1 << bits) - 1, hash = hash_of(k), i = hash >> (64 - bits);
+	unsigned step, word, used = k->used / 8;
+
 	hash = (hash & ~(uint64_t)1) | 2;
 	for (step = 0; step < MOST_STEPS; step++, i++) {
 		uint64_t cell = table + CELL_SIZE * (i & mask), words = keys + stride * (i & mask), there = get(cell);
@@ -351,7 +358,22 @@ static PLAIN void begin_pair(uint64_t pairs, uint64_t key, uint64_t mark)
 	__atomic_store_n(at(stack + BEGINS + 16 * depth), ticks() | mark, __ATOMIC_RELAXED);
 }
 
-/* Take the youngest begin; 0 if there is no pair. A begin that was tested says itself whether it passes, else the end does; likewise for the key. */
+/* 0 if a begin and an end are no pair. A begin that was tested says itself whether it passes, else the end does; likewise for the key. */
+static PLAIN int judge(uint64_t pairs, uint64_t begun, uint64_t begun_key, uint64_t now, uint64_t mark, uint64_t *key, uint64_t *took)
+{
+	if ((begun & TESTED ? begun : mark) & FAILED)
+		return 0;
+	if (begun & WITHOUT_KEY && mark & WITHOUT_KEY) {
+		add(pairs + PAIRS_KEY, 1);
+		return 0;
+	}
+	*key = begun & WITHOUT_KEY ? *key : begun_key;
+	begun &= TESTED - 1;
+	*took = now > begun ? now - begun : 0;
+	return 1;
+}
+
+/* Take the youngest begin; 0 if there is no pair. */
 static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uint64_t *took)
 {
 	uint64_t now = ticks(), thread = (uint64_t)thread_number() << 32, stack, word, depth, begun, begun_key;
@@ -371,16 +393,80 @@ static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uint64_t
 		add(pairs + PAIRS_DEEP, 1);
 		return 0;
 	}
-	if ((begun & TESTED ? begun : mark) & FAILED)
-		return 0;
-	if (begun & WITHOUT_KEY && mark & WITHOUT_KEY) {
-		add(pairs + PAIRS_KEY, 1);
-		return 0;
+	return judge(pairs, begun, begun_key, now, mark, key, took);
+}
+
+/* -- pairs by a key, of any two threads of a process --------------------------------------------------------------- */
+
+enum { BUCKETS_BITS = 8, SLOTS = 64, SLOT_SIZE = 64, SLOT_OWNER = 8, SLOT_KEY = 16, SLOT_BEGUN = 24, SLOT_BY = 32 };
+
+/* Of the slots of a key's bucket one; in the first of them is the mask of those that hold begins. */
+static inline PLAIN uint64_t slot_of(uint64_t pairs, uint64_t pair_key, uint64_t process, unsigned i)
+{
+	uint64_t bucket = (process << 32 ^ pair_key) * GOLDEN >> (64 - BUCKETS_BITS);
+
+	return pairs + STACKS + SLOT_SIZE * (bucket * SLOTS + (bucket + i) % SLOTS);
+}
+
+static inline PLAIN int is_begin_of(uint64_t slot, uint64_t pair_key, uint64_t process)
+{
+	return get(slot + SLOT_KEY) == pair_key && get(slot + SLOT_OWNER) == process;
+}
+
+/* A begin takes a slot without an owner, writes, and then sets its bit. */
+static PLAIN void begin_keyed(uint64_t pairs, uint64_t pair_key, uint64_t key, uint64_t mark)
+{
+	uint64_t process = process_number(), mask = slot_of(pairs, pair_key, process, 0);
+	unsigned i;
+
+	for (i = 0; i < SLOTS; i++) {
+		uint64_t slot = slot_of(pairs, pair_key, process, i);
+
+		if (get(slot + SLOT_OWNER) || !exchange(slot + SLOT_OWNER, 0, process))
+			continue;
+		__atomic_store_n(at(slot + SLOT_KEY), pair_key, __ATOMIC_RELAXED);
+		__atomic_store_n(at(slot + SLOT_BY), key, __ATOMIC_RELAXED);
+		__atomic_store_n(at(slot + SLOT_BEGUN), ticks() | mark, __ATOMIC_RELAXED);
+		__atomic_fetch_or(at(mask), (uint64_t)1 << i, __ATOMIC_RELEASE);
+		return;
 	}
-	*key = begun & WITHOUT_KEY ? *key : begun_key;
-	begun &= TESTED - 1;
-	*took = now > begun ? now - begun : 0;
-	return 1;
+	add(pairs + PAIRS_MANY, 1);
+}
+
+/* An end takes the bit of the youngest begin with its key, reads, and lets the slot go. Between two looks at a mask a slot may have got another begin and the
+ * same bit, so the key is compared again by who owns it. */
+static PLAIN int end_keyed(uint64_t pairs, uint64_t pair_key, uint64_t *key, uint64_t mark, uint64_t *took)
+{
+	uint64_t now = ticks(), process = process_number(), first = slot_of(pairs, pair_key, process, 0);
+
+	for (;;) {
+		uint64_t begins = __atomic_load_n(at(first), __ATOMIC_ACQUIRE), left, youngest = 0, slot = 0, bit = 0, begun, by;
+
+		for (left = begins; left; left &= left - 1) {
+			uint64_t one = slot_of(pairs, pair_key, process, (unsigned)__builtin_ctzll(left));
+
+			begun = get(one + SLOT_BEGUN) & (TESTED - 1);
+			if (is_begin_of(one, pair_key, process) && begun > youngest) {
+				youngest = begun;
+				slot = one;
+				bit = left & -left;
+			}
+		}
+		if (!bit) {
+			add(pairs + PAIRS_BEGIN, 1);
+			return 0;
+		}
+		if (!exchange(first, begins, begins & ~bit))
+			continue;
+		if (!is_begin_of(slot, pair_key, process)) {
+			__atomic_fetch_or(at(first), bit, __ATOMIC_RELEASE);
+			continue;
+		}
+		begun = get(slot + SLOT_BEGUN);
+		by = get(slot + SLOT_BY);
+		__atomic_store_n(at(slot + SLOT_OWNER), 0, __ATOMIC_RELEASE);
+		return judge(pairs, begun, by, now, mark, key, took);
+	}
 }
 
 /* -- running ------------------------------------------------------------------------------------------------------- */
@@ -416,7 +502,7 @@ static inline PLAIN int jumps_for(const instruction *i, uint64_t left, uint64_t 
 static inline __attribute__((always_inline)) PLAIN int run(
 	const live_program *program, const instruction *i, const usdt_live_hit *hit, key *k)
 {
-	uint64_t value = 0, kept = 0, left = 0, right = 0, cell = 0, keys = 0, mark = 0, held = 0, took = 0, held_time = 0;
+	uint64_t value = 0, kept = 0, left = 0, right = 0, cell = 0, keys = 0, mark = 0, held = 0, took = 0, held_time = 0, held_key = 0;
 	int jumps, answer;
 
 	for (;; i = behind(i, jumps)) {
@@ -462,6 +548,11 @@ static inline __attribute__((always_inline)) PLAIN int run(
 		case HOLD_TIME: held_time = took; break;
 		case HELD_TIME: value = held_time; break;
 		case MOMENT: value = ticks(); break;
+		case HOLD_KEY: held_key = value; break;
+		case HASHED_KEY: value = hash_of(k); break;
+		case BEGIN_OF_KEYED_PAIR: begin_keyed(i->number, held_key, value, mark); break;
+		case END_OF_KEYED_PAIR: left = (uint64_t)end_keyed(i->number, held_key, &value, mark, &took); right = 0; break;
+		case COUNT_UNKEYED: add(i->number + PAIRS_KEY, 1); break;
 		default: __builtin_unreachable();
 		}
 	}
@@ -580,7 +671,8 @@ const live_program *live_program_of(const live_point *point, const void *code, s
 			reached[(place + (size_t)i->jump) / 8] = 1;
 		if (right && (i->what == COMPARE || i->what == LOAD))
 			prepare(i, &point->shown.arguments[i->operand]);
-		program->has_key |= i->what == KEY_BEGIN || i->what == KEY_WORD || i->what == KEY_TEXT || i->what == WIDE_CELL;
+		program->has_key |= i->what == KEY_BEGIN || i->what == KEY_WORD || i->what == KEY_TEXT || i->what == WIDE_CELL ||
+		                    i->what == HASHED_KEY;
 		if (right && i->what != END && !(i->what == JUMP && (i->how & ANY) == ANY)) {
 			right = left >= 2 * sizeof *i;
 			reached[right ? (place + sizeof *i) / 8 : 0] = 1;
