@@ -4,7 +4,9 @@ A stub must assume that every register and the 128 bytes below the stack pointer
 flags are not: a probe's inline assembly gives them up, and functions don't get any. It calls nothing but what stands
 beside it, and makes a system call only where a pointer must be tried (`rt_sigprocmask` with a wrong first argument:
 EFAULT where 8 bytes can't be read, else EINVAL, and no other effect). What was found readable is tried again at the
-next hit: the program may have unmapped it, and a fault would end it if the tracer, too, has been killed.
+next hit: the program may have unmapped it, and a fault would end it if the tracer, too, has been killed. That is most
+of what a string costs: 98 of 150 ns, where a system call that does nothing takes 79, and others that look at memory
+first (setitimer, epoll_ctl, timerfd_settime, setrlimit) as long or longer.
 
 A record is a slot of a ring, and every thread that hits claims the next slot of the ring that its number chooses:
 
