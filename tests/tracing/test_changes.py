@@ -12,12 +12,13 @@ import pytest
 from usdtbuild.tracing.model import PROBE, Module, Site, Target
 from usdtbuild.tracing.patch import journal
 from usdtbuild.tracing.patch.changes import Changes
-from usdtbuild.tracing.patch.forms import Form, behind_leads, joined_form
+from usdtbuild.tracing.patch.forms import Form, before_entry, behind_leads, joined_form, leads, leads_of, steps_of
 from usdtbuild.tracing.patch.leftovers import _in_force
 from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.trap.breakpoints import Breakpoints
 
 AT, SEMAPHORE = 0x1000, 0x2000
+X86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the bytes are x86-64's")
 BEFORE, AFTER = bytes.fromhex("900f1f4000"), bytes.fromhex("e90f1f4020")
 
 
@@ -91,6 +92,44 @@ def test_what_is_behind_a_nop_is_put_back_with_it_and_leads_to_memory_of_ours() 
     assert memory.read(AT, 6) == before
 
 
+@X86
+@pytest.mark.parametrize(
+    ("found", "left"),
+    [
+        ("e9e9909090", "c3e9909090"),
+        ("e990909090", "c390909090"),  # a breakpoint at the entry has come and gone
+        ("e9cc909090", "c3cc909090"),
+        ("cce9909090", "cce9909090"),
+    ],
+)
+def test_a_return_goes_back_and_leaves_the_entry_that_its_jump_reads(found: str, left: str) -> None:
+    before, after = bytes.fromhex("c390909090"), bytes.fromhex("e9e9909090")
+    (spot,) = spots()
+    form = before_entry(0, after, b"\x90")
+    spot = spot._replace(form=form, before=before, after=after, mirror=leads(AT, after[1:]), near=(0,))
+    assert spot.changes == ((AT, bytes.fromhex("c3e9909090"), after),)  # the entry is first
+    memory = Bytes()
+    changes = Changes([spot], cast("Any", memory))
+    memory.put(AT, bytes.fromhex(found))
+    changes.put_back(cast("Any", memory))
+    assert memory.read(AT, 5).hex() == left
+
+
+@X86
+def test_where_a_return_leads_that_is_right_before_an_entry_is_apart_from_where_that_leads() -> None:
+    """With each byte that the entry may begin with: the jump's, the file's, and a breakpoint."""
+    after, before = bytes.fromhex("e990909090"), bytes.fromhex("9090909090")
+    own = {leads(AT + 1, after[1:]), *leads_of(AT + 1, after[1:], (0, 1, 2, 3))}
+    form = before_entry(0, after, before)
+    found = [leads(AT, form.tail), *leads_of(AT, form.tail, (0,), form.was)]
+    steps = steps_of(AT, form.tail, (0,), form.was)
+    assert {at + 1 for at in steps} <= own
+    assert all(at + 2 - 23 in found for at in steps)  # as `eb e9` leads
+    taken = [byte for at in {*own, *found} for byte in range(at, at + 5)] + list(steps)
+    assert len({*taken}) == len(taken)
+    assert {leads(AT, bytes.fromhex(tail)) for tail in ("e9909090", "90909090", "cc909090")} == {found[0], *steps}
+
+
 @pytest.mark.parametrize(
     ("flags", "before", "after", "found", "needed"),
     [
@@ -119,9 +158,6 @@ def test_memory_is_needed_while_code_may_lead_there(
     memory = Bytes()
     memory.put(AT, bytes.fromhex(found))
     assert _in_force(one, cast("Any", memory)) == needed
-
-
-X86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the bytes are x86-64's")
 
 
 @X86

@@ -126,14 +126,14 @@ int main(void) {
     return 0;
 }
 """
-# Each function's padding is right behind the return of the one before, and from one to the next are 60 bytes: where an
-# entry's own bytes make a jump lead if the second is a breakpoint, the next one's lead. In a program at a fixed address
-# all of them lead out of the address space, and so do the returns'.
+# Each function's padding, or its entry, is right behind the return of the one before. Where PAD is a number, so many
+# bytes are between them.
 CROWDED = r"""
 #define CROWDED(name) \
-    __attribute__((noipa, patchable_function_entry(7, 5))) void name(void) { \
-        __asm__ volatile("push %rbp; mov %rsp, %rbp; pop %rbp; .fill 47, 1, 0x90"); \
-    }
+    __attribute__((noinline)) void name(void) { \
+        __asm__ volatile("push %rbp; mov %rsp, %rbp; pop %rbp; .fill 57, 1, 0x90"); \
+    } \
+    __asm__(".skip " PAD ", 0x90");
 CROWDED(zero)
 CROWDED(one)
 CROWDED(two)
@@ -309,18 +309,29 @@ def test_only_what_gets_a_breakpoint_is_in_the_way_of_a_jump(behind: Path, trace
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere a site is one instruction, and reads nothing")
-@pytest.mark.parametrize(("shape", "left"), [("-pie", ["one"]), ("-no-pie", ["zero", "one"])])
-def test_an_entry_comes_before_the_return_that_is_right_before_its_padding(
-    run: Any, traced: Any, tmp_path: Path, shape: str, left: list[str]
+@pytest.mark.parametrize(
+    ("entries", "pad", "shape", "left"),
+    [
+        ("7,5", 0, "-pie", []),
+        ("7,5", 0, "-no-pie", []),
+        ("7,5", 3, "-pie", []),
+        ("7,5", 3, "-no-pie", ["one", "zero"]),  # where that leads is no address; the entry comes first
+        ("5", 0, "-pie", []),
+        ("5", 2, "-pie", []),
+    ],
+)
+def test_a_return_that_is_right_before_an_entry_is_seen_and_so_is_the_entry(
+    run: Any, traced: Any, tmp_path: Path, entries: str, pad: int, shape: str, left: list[str]
 ) -> None:
     (tmp_path / "crowded.c").write_text(CROWDED)
     options = ["-O2", "-falign-functions=1", "-fno-toplevel-reorder", "-fcf-protection=none", f"-f{shape[1:]}", shape]
-    run("gcc", *options, "crowded.c", "-o", "crowded", cwd=tmp_path)
+    own = [f"-fpatchable-function-entry={entries}", f'-DPAD="{pad}"']
+    run("gcc", *options, *own, "crowded.c", "-o", "crowded", cwd=tmp_path)
     tmp_path.chmod(0o755)
     names = [word for name in ("zero", "one", "two") for word in ("-F", name)]
     seen = traced("-v", "--graph", *names, "--engine", "patch", "--", tmp_path / "crowded")
     assert [line.split()[-2:] for line in seen.output[1:]] == [["1", "zero"], ["1", "one"], ["1", "two"]], seen
-    assert sorted(re.findall(r"not traced: (\S+)", seen.errors)) == sorted(f"{name}:return" for name in left)
+    assert sorted(re.findall(r"not traced: (\S+)", seen.errors)) == [f"{name}:return" for name in left]
 
 
 @pytest.mark.live

@@ -115,6 +115,17 @@ def test_returns_beside_other_ends_toggled_all_the_while(returns: Any, hammered:
     hammered(returns("gcc", "switches", "-fPIE", "-pie"), "ends", what, 25, threads=2)
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere a return's branch reads nothing behind it")
+@pytest.mark.parametrize("what", ["count", "record"])
+@pytest.mark.parametrize("entry", ["7,5", "5"])
+def test_returns_right_before_entries_toggled_all_the_while(
+    returns: Any, hammered: Callable[..., int], entry: str, what: str
+) -> None:
+    """Their jumps read those of the entries, of which breakpoints come and go."""
+    options = ("-falign-functions=1", "-fno-toplevel-reorder", "-fcf-protection=none", "-fPIE", "-pie")
+    hammered(returns("gcc", "adjacent", *options, f"-DENTRY={entry}"), "returns", what, 25, threads=2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["count", "record"])
 def test_returns_toggled_for_long(returns: Any, hammered: Callable[..., int], what: str) -> None:

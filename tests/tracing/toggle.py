@@ -7,15 +7,18 @@ arguments: when it has done so TIMES times (probes: whether it has seen any or n
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from usdtbuild.errors import UsdtError
-from usdtbuild.tracing.maps import areas
+from usdtbuild.tracing.maps import Memory, areas
 from usdtbuild.tracing.own_returns import in_place, seen_alone
 from usdtbuild.tracing.patch.engine import PatchEngine
+from usdtbuild.tracing.patch.forms import Form
+from usdtbuild.tracing.patch.injection import NAME_IN_MAPS
 from usdtbuild.tracing.patch.rings import Decoder
 from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.selection import Wanted, select
@@ -39,9 +42,9 @@ def right_call(_: str, values: tuple[Any, ...]) -> bool:
 
 
 def right_return(name: str, values: tuple[Any, ...]) -> bool:
-    """Whether a function of tracing/sources/returns.c or switches.c, whose number is in its name, has returned what it
-    returns."""
-    return not values or int(values[0]) % 64 == int(name[len("inner") :], 8)
+    """Whether a function of tracing/sources/returns.c, switches.c or adjacent.c, whose number is in its name, has
+    returned what it returns."""
+    return not values or int(values[0]) % 64 == int(name[len("inner") :], 8) % 64
 
 
 KINDS = {
@@ -50,6 +53,13 @@ KINDS = {
     "probes": (Wanted(probes=("stress:*",)), right_probe),
     "calls": (Wanted(calls=("work_*",)), right_call),
 }
+
+
+def code_of(pid: int) -> list[bytes]:
+    """Return the code of a process that is in files, as it is now."""
+    with contextlib.closing(Memory(pid)) as memory:
+        code = [one for one in areas(pid) if "x" in one.flags and one.inode and not one.name.startswith(NAME_IN_MAPS)]
+        return [memory.read(one.start, one.end - one.start) for one in code]
 
 
 def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, int]]:
@@ -66,6 +76,7 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
         targets, trapped, reasons = in_place(targets)
         assert not trapped, reasons
     toggles, full = 0, False
+    text = code_of(pid)
     while not full:
         tracees = Tracees()
         tracees.seize(pid)
@@ -78,8 +89,14 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
             return  # it has ended between being found and being read
         if refused and not full and not wanted.returns:  # which stay as they are where jumps would find no memory
             raise SystemExit(f"refused: {refused[0]}")
+        assert engine.layout is not None
         tracees.stop(pid)
         tracees.detach(pid)  # its signals would wait for us
+        if wanted.returns and toggles % 2:
+            with contextlib.closing(Memory(pid)) as memory:
+                for spot in engine.layout.spots:  # as if somebody's breakpoints had come and gone at entries
+                    if isinstance(spot.form, Form) and not spot.form.returns:
+                        memory.write(spot.site.address, spot.before[:1])
         raw = bytearray()
         for _ in range(5):
             time.sleep(0.001)  # let it run, also where many others want the processor
@@ -87,13 +104,13 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
         tracees.seize(pid)
         with tracees.standing(pid):
             engine.detach()
+            assert code_of(pid) == text
         engine.collect(raw.extend)
         tracees.stop(pid)
         tracees.detach(pid)
         toggles += 1
         hits, bad = sum(engine.totals().counts.values()), 0
         if what == "record":
-            assert engine.layout is not None
             decoder = Decoder(engine.shape, engine.layout.specs)
             for event in decoder.events(bytes(raw[: MOST * engine.shape.slot]), int):
                 hits += 1

@@ -225,3 +225,11 @@ class Memory:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
         if written != len(data):
             raise OSError(0, f"only a part of {len(data)} bytes could be written at {address:#x}")
+
+    def write_code(self, address: int, data: bytes) -> None:
+        """Write as `write` does, but what lies on one page at once: the kernel takes 4,096 bytes after the other, and a
+        kill may come between."""
+        first = -address % PAGE
+        for one in (slice(0, first), slice(first, None)):
+            if data[one]:
+                self.write(address + one.start, data[one])

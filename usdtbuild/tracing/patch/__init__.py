@@ -25,8 +25,16 @@ Of a function's entry that has padding, and is safe to patch as `functions` says
 padding, and the padding a jump to the stub. Both change while all threads stand. Nobody runs the padding but by `eb`,
 so it is written first and put back last; a thread that stands on it goes on into the function either way. The entry's
 two bytes lie on one page, so they change at once, and a thread that stands between them finds `stc`, `clc` or `cmc`. A
-uprobe that comes to the entry goes on there, too. Where another site's jump reads the padding, it is left alone, or
-the other site is.
+uprobe that comes to the entry goes on there, too. Where another site's jump reads the padding, it is left alone, unless
+that site is a return.
+
+The jump of a return right before an entry, or a few bytes before it that nobody runs, reads the first bytes of the
+entry's jump, or of the jump in its padding. What it reads is on one page, and changes at once with the return, while
+all threads stand; a page at a time is also what a kill leaves. The return is put back first. So while it is a jump,
+what stands behind it is the entry's: in a padding always, for which any distance is taken that lets both lead to free
+memory. At an entry, somebody's breakpoint may come and go, and leaves the file's byte; there are mirrors for these two,
+too. Where they have room for one byte only, just before a jump of the entry's mirror, there is `eb`, whose distance is
+that jump's `e9` (`forms.steps_of`). If the entry isn't what was expected when it is changed, the return isn't changed.
 
 For calls `slots` has an argument of its own.
 """

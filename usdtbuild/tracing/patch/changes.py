@@ -109,10 +109,10 @@ def _stretch(group: list[tuple[int, Spot]], memory: Memory) -> Stretch:
     start = group[0][1].extent[0]
     before = memory.read(start, max(spot.extent[1] for _, spot in group) - start)
     after, differs = bytearray(before), False
-    for _, spot in group:
+    for _, spot in reversed(group):  # a return's jump reads what changes behind it
         for address, was, becomes in spot.changes:
             at = address - start
-            differs |= before[at : at + len(was)] != was
+            differs |= after[at : at + len(was)] != was
             after[at : at + len(was)] = becomes
     return Stretch(start, before, bytes(after), group, differs)
 
@@ -191,7 +191,9 @@ def _put_back_jump(entry: journal.Entry, memory: Memory) -> bool:
     """
     before, after = entry.before[:JUMP_SIZE], entry.after[:JUMP_SIZE]
     found, trap = memory.read(entry.address, JUMP_SIZE), HOST.traps.instruction[0]
-    ours = [byte in {mine, trap} for byte, mine in zip(found, after)]
+    others = [at + 1 for at in entry.near if before[at + 1] != after[at + 1]]  # first bytes of an entry's jump
+    ours = [byte in {mine, trap} or (at in others and byte == before[at]) for at, (byte, mine) in
+            enumerate(zip(found, after))]  # fmt: skip
     nop10 = is_of_nop10(after[1:]) and is_of_nop10(found[1:])
     if not (nop10 or all(ours[1:])) or not (ours[:1] == [True] or found[:1] == before[:1]):
         return bool(found)
@@ -199,15 +201,23 @@ def _put_back_jump(entry: journal.Entry, memory: Memory) -> bool:
         memory.write(entry.address, before[:1])
     if nop10:
         return found[:1] != after[:1]
-    back = bytes(was if byte == mine else byte for byte, mine, was in zip(found, after, before))
+    back = bytes(was if byte == mine and at not in others else byte
+                 for at, (byte, mine, was) in enumerate(zip(found, after, before)))  # fmt: skip
     memory.write(entry.address, back)
     return found[:1] != after[:1]
 
 
 def earlier_mirrors(mapped: Sequence[Area], memory: Memory) -> dict[int, int]:
     """Return by site the mirrors that earlier traces have left in a process."""
-    entries = (entry for found in journal.find(mapped, memory) for entry in found.entries)
-    return {one.address: one.mirror for one in entries if one.mirror and not one.flags & journal.PADDED}
+    earlier: dict[int, int] = {}
+    for found in journal.find(mapped, memory):
+        stubs = [(address, address + size) for address, size, _ in found.places.parts]
+        for one in found.entries:
+            if not one.flags & journal.PADDED:
+                earlier.update({one.address: one.mirror} if one.mirror else {})
+            elif not any(start <= lead < end for lead in one.leads() for start, end in stubs):
+                earlier[one.mirror] = one.leads()[0]  # by the jump in the padding
+    return earlier
 
 
 def clean_up(tracees: Tracees, pid: int, memory: Memory) -> None:

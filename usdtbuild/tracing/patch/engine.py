@@ -253,7 +253,7 @@ class PatchEngine:
         for stretch in stretches:
             found = memory.read(stretch.start, len(stretch.before))
             if found == stretch.before and not stretch.differs:
-                memory.write(stretch.start, stretch.after)
+                memory.write_code(stretch.start, stretch.after)
                 continue
             refusals += self._arm_one_by_one(stretch, found, memory)
         self.changes.count_semaphores(memory)
@@ -263,7 +263,7 @@ class PatchEngine:
         """Switch the sites of a stretch on whose code is not what it was; return those that have changed themselves."""
         assert self.changes is not None
         text, refusals = bytearray(found), []
-        for index, spot in stretch.spots:
+        for index, spot in reversed(stretch.spots):  # a return's jump reads what changes behind it
             places = [(slice(at - stretch.start, at - stretch.start + len(was)), was, becomes)
                       for at, was, becomes in spot.changes]  # fmt: skip
             other = next((text[place] for place, was, _ in reversed(places) if text[place] != was), None)
@@ -275,7 +275,7 @@ class PatchEngine:
             for place, _, becomes in places:
                 text[place] = becomes
         if len(refusals) < len(stretch.spots):
-            memory.write(stretch.start, bytes(text))
+            memory.write_code(stretch.start, bytes(text))
         return refusals
 
     def forget(self, start: int, end: int) -> bool:

@@ -9,6 +9,7 @@ NOPs: Intel's manual, volume 2, "NOP"; ModRM and SIB bytes of `0f 1f` name memor
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 from ...functions.entry import all_nops
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 JUMP, JUMP_SIZE = 0xE9, 5
 SHORT_JUMP, PADDED = 0xEB, 2  # and how many bytes of an entry it takes
+STEP, STEP_DISTANCE = bytes([SHORT_JUMP, JUMP]), JUMP - 256
 _DIRECT = (b"\xe8", b"\xe9")  # call and jump, which four bytes of distance follow
 _LONG = b"\x0f\x1f"  # nopl, which a ModRM byte follows
 # The first bytes of the ten-byte NOP, and of `lea -0x80(%rsp),%rsp; call`, which Linux 7.2 makes of it where somebody
@@ -37,13 +39,15 @@ class Form(NamedTuple):
     `returns`: the instruction is a return instead. `tail` are the four bytes behind the first, `free` the indexes of
     those that may have any value.
 
-    `behind` is a jump or call right behind a NOP of one byte, where its distance changes as well."""
+    `behind` is a jump or call right behind a NOP of one byte, where its distance changes as well. `was` is the tail
+    before what stands behind a return became an entry's jump, if that may be the file's again (`leads_of`)."""
 
     length: int
     returns: bool
     tail: bytes
     free: tuple[int, ...]
     behind: bytes = b""
+    was: bytes = b""
 
     @property
     def size(self) -> int:
@@ -71,11 +75,26 @@ class Form(NamedTuple):
 
 class Padded(NamedTuple):
     """How a function's entry can be switched by its padding, which begins at `at` and has room for a jump: the entry,
-    `length` bytes of NOPs, becomes a short jump there."""
+    `length` bytes of NOPs, becomes a short jump there. `tail` are the jump's four bytes if they lead to a mirror."""
 
     length: int
     at: int
     returns: bool = False
+    tail: bytes = b""
+
+    @property
+    def mirror(self) -> int:
+        """Where the padding's jump leads, if that is a mirror."""
+        return leads(self.at, self.tail)
+
+
+def before_entry(unused: int, jump: bytes, was: bytes = b"") -> Form:
+    """Return how a return can become a jump, `unused` bytes behind which another site's jump begins: `jump`, of which
+    any bytes may be missing yet, if it isn't an entry's own, whose first byte may be that of `was` again."""
+    tail = bytes(unused) + jump[: JUMP_SIZE - 1 - unused]
+    free = (*range(unused), *range(len(tail), JUMP_SIZE - 1))
+    tail = tail.ljust(JUMP_SIZE - 1, b"\0")
+    return Form(1, True, tail, free, was=tail[:unused] + was[:1] + tail[unused + 1 :] if was else b"")
 
 
 def is_padded(padding: bytes, entry: bytes) -> bool:
@@ -134,9 +153,14 @@ def joined_form(code: bytes) -> Form | None:
     return Form(1, False, code[1:JUMP_SIZE], (1, 2, 3), code[1 : 1 + JUMP_SIZE])
 
 
+def leads(address: int, tail: bytes) -> int:
+    """Return where a jump at an address leads, by its four bytes."""
+    return address + JUMP_SIZE + int.from_bytes(tail, "little", signed=True)
+
+
 def behind_leads(address: int, code: bytes) -> int:
     """Return where the jump or call leads that is behind the first byte of a site, of which this is the code."""
-    return address + 1 + JUMP_SIZE + int.from_bytes(code[2 : 1 + JUMP_SIZE], "little", signed=True)
+    return leads(address + 1, code[2 : 1 + JUMP_SIZE])
 
 
 def is_of_nop10(tail: bytes) -> bool:
@@ -152,20 +176,32 @@ def _free_behind(code: bytes) -> list[int]:
     return [at for at in behind[1] if at < 4] if behind is not None and code[1] == 0x0F else []
 
 
-def leads_of(address: int, tail: bytes, near: Sequence[int]) -> tuple[int, ...]:
+def leads_of(address: int, tail: bytes, near: Sequence[int], was: bytes = b"") -> tuple[int, ...]:
     """Return where a site's jump leads when some of its bytes, or all, are somebody's breakpoints.
 
-    Where a ten-byte NOP begins right behind the site, the kernel may make other bytes of it as well.
+    Where a ten-byte NOP begins right behind the site, the kernel may make other bytes of it as well. Where an entry's
+    jump begins within these bytes, its first may be what it `was` again, after a breakpoint has come and gone.
     """
     is_nop10 = 0 in near and is_of_nop10(tail)
     tails = [one for one in _NOP10_TAILS if is_nop10 and one[1:] != tail[1:]]
-    for chosen in range(1, 1 << len(near)):
-        changed = bytearray(tail)
-        for number, index in enumerate(near):
-            if chosen >> number & 1:
-                changed[index] = INT3[0]
-        tails.append(bytes(changed))
-    return tuple(address + JUMP_SIZE + int.from_bytes(one, "little", signed=True) for one in tails)
+    choices = [dict.fromkeys((tail[at], *((INT3[0], (was or tail)[at]) if at in near else ())))
+               for at in range(JUMP_SIZE - 1)]  # fmt: skip
+    tails += list(map(bytes, product(*choices)))[1:]
+    steps = steps_of(address, tail, near, was)
+    found = (leads(address, one) for one in tails)
+    return tuple(lead + len(STEP) + STEP_DISTANCE if lead in steps else lead for lead in found)
+
+
+def steps_of(address: int, tail: bytes, near: Sequence[int], was: bytes) -> tuple[int, ...]:
+    """Return where a return's jump leads that has room for a step only.
+
+    An entry of NOPs of one byte, right behind a return: when its first byte is the file's again, or a breakpoint, the
+    return's jump leads to one byte before where the entry's own may lead. There stands the short jump `STEP`, whose
+    distance is the first byte of the jump that stands behind it for the entry, `e9`.
+    """
+    if 0 not in near or not was or was[0] == tail[0] or was != was[:1] * len(was):
+        return ()
+    return leads(address, was), leads(address, INT3 + was[1:])
 
 
 def call_length(code: bytes) -> int:

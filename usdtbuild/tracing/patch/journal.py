@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ...limits import JOURNAL_ENTRIES, JOURNAL_PARTS
 from ...record import NamedTuple
 from ..model import NAME
-from .forms import JUMP_SIZE, behind_leads, leads_of
+from .forms import JUMP_SIZE, behind_leads, leads, leads_of, steps_of
+from .forms import PADDED as ENTRY_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +39,8 @@ class Entry(NamedTuple):
     they are distances of four bytes (`slots`), which only change while all threads stand; WORD, where
     they are one instruction of four bytes. PADDED, where they are two bytes at `address`, and behind them five at
     `mirror`, which is the padding of a function's entry. From NEAR on there is a bit for each of a jump's four last
-    bytes: with those as somebody's breakpoints it leads to memory of ours, too. JOINED, where a jump or call is right
+    bytes: with those as somebody's breakpoints it leads to memory of ours, too; where such a byte is another one before
+    and after, it is another site's, whose jump begins there. JOINED, where a jump or call is right
     behind a NOP, which leads there as well.
     """
 
@@ -50,11 +52,19 @@ class Entry(NamedTuple):
 
     def leads(self) -> tuple[int, ...]:
         """Return where in our memory its jump leads, whatever breakpoints there are."""
+        if self.flags & PADDED:
+            return (leads(self.mirror, self.after[ENTRY_SIZE + 1 : ENTRY_SIZE + JUMP_SIZE]),)
         if self.flags < NEAR:
             return (self.mirror,)
-        near = [index for index in range(JUMP_SIZE - 1) if self.flags & NEAR << index]
+        was, tail = self.before[1:JUMP_SIZE], self.after[1:JUMP_SIZE]
         behind = (behind_leads(self.address, self.after),) if self.flags & JOINED else ()
-        return self.mirror, *leads_of(self.address, self.after[1:JUMP_SIZE], near), *behind
+        steps = steps_of(self.address, tail, self.near, was)
+        return self.mirror, *leads_of(self.address, tail, self.near, was), *behind, *steps
+
+    @property
+    def near(self) -> list[int]:
+        """Which of a jump's four last bytes may be somebody's breakpoints."""
+        return [index for index in range(JUMP_SIZE - 1) if self.flags & NEAR << index]
 
 
 class Places(NamedTuple):

@@ -16,7 +16,7 @@ from ..predicates import BEGIN, PROCESS
 from ..stacks import BEHIND
 from . import code, tables
 from .evaluated import Action, asked, awaited
-from .forms import JUMP_SIZE, Form, behind_leads, leads_of
+from .forms import JUMP_SIZE, STEP, Form, Padded, behind_leads, leads_of, steps_of
 from .rings import SiteSpec, string_places
 from .slots import Load
 from .tables import Place
@@ -105,7 +105,7 @@ def build(
             spot, lead, back = placed  # noqa: PLW2901  (now with the bytes that it changes to)
             text += lead
             at, counter = start + len(text), start + size + 8 * index
-            if isinstance(spot.form, Form) and not _lead(spot, at, mirrors, old):
+            if not _lead(spot, at, mirrors, old):
                 refusals.append(Refusal(spot.target.title, _TOO_FAR, "", spot.site.address))
                 continue
             spec = _spec(plan, spot)
@@ -176,18 +176,26 @@ def _keeping(plan: Plan, spot: Spot, rings: int) -> Keeping:
 
 
 def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> bool:
-    """Let a spot's mirror lead to its stub, and what is behind its NOP to where it led before; `old` gets what is to be
-    written on pages of an earlier trace. Return whether jumps reach that far; if not, nothing has been done."""
-    assert isinstance(spot.form, Form)
-    address, after = spot.site.address, spot.after
-    leads = dict.fromkeys((spot.mirror, *leads_of(address, after[1:JUMP_SIZE], spot.near)), stub)
-    if spot.form.behind:
-        leads[behind_leads(address, after)] = behind_leads(address, spot.before)
-    if not all(code.reaches(place, goal) for place, goal in leads.items()):
+    """Let a spot's mirror, if any, lead to its stub, and what is behind its NOP to where it led before; `old` gets what
+    is to be written on pages of an earlier trace. Return whether jumps reach that far; if not, nothing was done."""
+    form, address, after = spot.form, spot.site.address, spot.after
+    steps: tuple[int, ...] = ()
+    if isinstance(form, Padded):
+        address, mirror = form.at, form.mirror
+        goals = {mirror: stub} if form.tail else {}
+    elif not isinstance(form, Form):
+        return True
+    else:
+        mirror, tail = spot.mirror, after[1:JUMP_SIZE]
+        goals = dict.fromkeys((mirror, *leads_of(address, tail, spot.near, form.was)), stub)
+        if form.behind:
+            goals[behind_leads(address, after)] = behind_leads(address, spot.before)
+        steps = steps_of(address, tail, spot.near, form.was)  # the jump of an entry is behind these
+    if not all(code.reaches(place, goal) for place, goal in goals.items()):
         return False
-    for place, goal in leads.items():
-        lead = code.jump(place, goal)
-        if mirrors.earlier.get(address) == spot.mirror:
+    written = {place: code.jump(place, goal) for place, goal in goals.items()} | dict.fromkeys(steps, STEP[:1])
+    for place, lead in written.items():
+        if mirrors.earlier.get(address) == mirror:
             old[place] = lead
         else:
             mirrors.write(place, lead)

@@ -6,11 +6,12 @@ A site of a few bytes of NOPs can become a jump only to where the bytes behind i
 from __future__ import annotations
 
 import struct
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
-from .forms import JUMP_SIZE, Form, behind_leads, leads_of
+from .forms import JUMP_SIZE, Form, behind_leads, leads, leads_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -52,14 +53,14 @@ class Mirrors:
         if old is not None:
             tail = struct.pack("<i", old - address - 5)
             same = all(tail[i] == form.tail[i] or i in form.free for i in range(4))
-            others = _others(address, form, tail, near)
+            places = _places(address, form, tail, near)
             # A journal may outlive the pages of another trace that its mirrors are on.
-            if same and all(any(start <= one <= end - JUMP_SIZE for start, end in self.kept) for one in (old, *others)):
+            if same and all(any(start <= one[0] and one[-1] < end for start, end in self.kept) for one in places):
                 return Placed(old, tail, tuple(near))
         kind = (form.tail, form.free)
         hint = self._hint.get(kind)
         if hint is not None and self._take(address, form, hint, near):
-            return Placed(address + 5 + int.from_bytes(hint, "little", signed=True), hint, tuple(near))
+            return Placed(leads(address, hint), hint, tuple(near))
         for near_heap in (False, True):
             for distance, tail in form.distances():
                 if self._take(address, form, tail, near, near_heap=near_heap):
@@ -80,24 +81,22 @@ class Mirrors:
         if placed is None:
             return None
         own = [placed.mirror, *leads_of(address, placed.tail, placed.near)]
-        leads = {*leads_of(address, placed.tail, sorted({*near, *behind}))}.difference(own)
-        taken = {byte for one in leads for byte in range(one, one + 5)}
-        if not self.taken.isdisjoint(taken) or any(start <= one < end for start, end in self.code for one in leads):
+        astray = {*leads_of(address, placed.tail, sorted({*near, *behind}))}.difference(own)
+        taken = {byte for one in astray for byte in range(one, one + 5)}
+        if not self.taken.isdisjoint(taken) or any(start <= one < end for start, end in self.code for one in astray):
             return None
         self.taken |= taken
-        self.astray.update({one & (1 << 64) - 1: placed.mirror for one in leads})
+        self.astray.update({one & (1 << 64) - 1: placed.mirror for one in astray})
         return placed
 
     def _take(
         self, address: int, form: Form, tail: bytes, near: Sequence[int], *, near_heap: bool = False
     ) -> bool:  # fmt: skip
         """Take what the four bytes behind a site need, if it is free."""
-        others = _others(address, form, tail, near)
-        places = [address + 5 + int.from_bytes(tail, "little", signed=True), *others]
-        bytes_ = [byte for place in places for byte in range(place, place + 5)]
+        bytes_ = list(chain.from_iterable(_places(address, form, tail, near)))
         if len({*bytes_}) < len(bytes_) or not self.taken.isdisjoint(bytes_):
             return False
-        pages = {page_start(byte) for place in places for byte in (place, place + 4)}
+        pages = {page_start(byte) for byte in bytes_}
         if any(
             page not in self.pages and not self.room.is_free(page, page + PAGE, near_heap=near_heap) for page in pages
         ):
@@ -114,7 +113,9 @@ class Mirrors:
             self.pages[page_start(mirror + offset)][(mirror + offset) % PAGE] = byte
 
 
-def _others(address: int, form: Form, tail: bytes, near: Sequence[int]) -> tuple[int, ...]:
-    """Return where else these four bytes lead than to the mirror."""
+def _places(address: int, form: Form, tail: bytes, near: Sequence[int]) -> list[range]:
+    """Return what a site needs where these four bytes may lead: the mirror, and others like it."""
     behind = (behind_leads(address, b"\xe9" + tail + form.behind[-1:]),) if form.behind else ()
-    return leads_of(address, tail, near) + behind
+    steps = steps_of(address, tail, near, form.was)
+    found = leads(address, tail), *leads_of(address, tail, near, form.was), *behind
+    return [*(range(one, one + JUMP_SIZE) for one in found), *(range(one, one + 1) for one in steps)]

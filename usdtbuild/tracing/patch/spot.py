@@ -48,7 +48,9 @@ class Spot(NamedTuple):
     def changes(self) -> tuple[tuple[int, bytes, bytes], ...]:
         """What changes: addresses in ascending order, each with the bytes before and after."""
         if not isinstance(self.form, Padded):
-            return ((self.changed_at, self.before, self.after),)
+            # Of an entry's jump behind a return the first byte is there before the return changes.
+            before = bytes(self.after[at] if at - 1 in self.near else byte for at, byte in enumerate(self.before))
+            return ((self.changed_at, before, self.after),)
         padding = (self.mirror, self.before[PADDED:], self.after[PADDED:])
         return (padding, (self.changed_at, self.before[:PADDED], self.after[:PADDED]))
 

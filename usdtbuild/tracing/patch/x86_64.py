@@ -17,12 +17,26 @@ from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
 from . import code, evaluated, slots
 from .code import Through, count_stub, routines, tell_stub
-from .forms import JUMP, JUMP_SIZE, PADDED, SHORT_JUMP, Form, Padded, call_ends_within, form_of, is_padded, joined_form
+from .forms import (
+    JUMP,
+    JUMP_SIZE,
+    PADDED,
+    SHORT_JUMP,
+    Form,
+    Padded,
+    before_entry,
+    call_ends_within,
+    form_of,
+    is_padded,
+    joined_form,
+    leads_of,
+    steps_of,
+)
 from .slots import Load
 from .spot import Spot
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ...formats.operands import Operand
     from ..maps import Memory
@@ -61,11 +75,12 @@ _FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywher
 def find_spots(
     plan: Plan, memory: Memory, mirrors: Mirrors, others: Collection[int] = ()
 ) -> tuple[list[Spot], list[Refusal]]:
-    """Return the sites that can be patched, and why the others can't.
+    """Return the sites that can be patched, in the order of their addresses, and why the others can't.
 
     A jump is as long as five instructions may be, and reads what the next sites change: where one of these, or one of
-    `others` (addresses where breakpoints may come), lies within it, its site is left alone. Where it reads an entry's
-    padding, that becomes a jump by its own bytes, or the padding comes first (`_entries_first`).
+    `others` (addresses where breakpoints may come), lies within it, its site is left alone. Returns come last, because
+    they may read the jump of an entry (`_before_entry`): without its entry nothing is known of a call, without its
+    return only when it ended. Those that have the least choice are first.
     """
     spots: list[Spot] = []
     refusals: list[Refusal] = []
@@ -76,63 +91,111 @@ def find_spots(
     # Where a call can't be patched a breakpoint may come.
     calls = (site.address for target in plan.targets if target.kind == CALL for site in target.sites)
     taken = {site.address for _, site in jumps}.union(others, calls)
-    padded, read = _find_padded(jumps, taken, memory)
+    padded = _find_padded(jumps, taken, memory)
     for spot in [*spots, *padded.values()]:
         for address, before, _ in spot.changes:
             taken.update(range(address, address + len(before)))
     seen: set[int] = set()
-    for target, site in jumps:
+    begun: dict[int, Spot] = {}  # by where their jumps begin
+    leaning: dict[int, Site] = {}  # by returns, the entries whose jumps theirs read
+    for target, site in sorted(jumps, key=lambda one: (bool(one[1].entry), one[1].unused)):
         if site.address in padded and site.address not in seen:
             seen.add(site.address)
-            spots.append(padded[site.address]._replace(target=target, site=site))
+            begun[padded[site.address].mirror] = padded[site.address]._replace(target=target, site=site)
             continue
         before = memory.read(site.address, _LONGEST_SITE)
         form = _on_one_page(form_of(before, site.unused), before, site.address) if len(before) >= 6 else None
-        reason = why_not_free(before) if form is None else ""
+        entry = _entry_behind(site, begun) if form is not None and site.entry else None
+        reason = _why_not(plan, site, before, form, taken, entry)
         if site.address in seen:
             reason = "another probe is at the same place"
-        elif plan.returns and form is not None and call_ends_within(before[form.length :], JUMP_SIZE - form.length):
-            reason = "a call is so close behind it that a jump has no room beside a breakpoint where that returns"
-        elif not taken.isdisjoint(range(site.address + 1, site.address + JUMP_SIZE)):
-            reason = "another probe, or a call, is so close behind it that a jump has no room"
-        near = [at - site.address - 1 for at in site.near]
-        behind = _begin_within(before, form) if form is not None and not reason else []
-        # What it hides isn't known, and is back when it goes.
-        if not reason and any(before[1 + at] == INT3[0] for at in (*near, *behind)):
-            reason = "another tracer's breakpoint is so close behind it that a jump has no room"
         seen.add(site.address)
-        placed = None
-        if form is not None and not reason:
-            form, placed = _placed(site.address, before, form, mirrors, near, behind)
-        if placed is None:
+        both = None
+        if not reason and entry is not None:
+            both = _before_entry(Spot(target, site, entry.form, before, b"", 0), entry, mirrors)
+            leaning[site.address] = entry.site
+        elif not reason and form is not None:
+            both = _alone(Spot(target, site, form, before, b"", 0), mirrors)
+        if both is None:
             reason = reason or "where its bytes would make a jump lead is no free memory, or another site's jump leads"
             refusals.append(Refusal(target.title, reason, "", site.address))
             continue
-        assert form is not None
-        after = bytes([JUMP]) + placed.tail + before[JUMP_SIZE : form.size]
-        spots.append(Spot(target, site, form, before[: form.size], after, placed.mirror, placed.near))
-    return _whole_functions(plan, *_entries_first(read, spots, refusals))
+        begun.update({spot.changes[0][0]: spot for spot in both})
+    spots = sorted([*spots, *begun.values()], key=lambda spot: spot.changed_at)
+    return _whole_functions(plan, spots, refusals, leaning)
 
 
-def _entries_first(
-    read: Sequence[Spot], spots: list[Spot], refusals: list[Refusal]
-) -> tuple[list[Spot], list[Refusal]]:
-    """Let entries change by their padding that can't otherwise: returns whose jumps would read that are left alone.
-    Without its entry nothing is known of a call, without its return only when it ended."""
-    refused = {(one.what, one.address) for one in refusals}
-    forms = [(one, one.form) for one in spots if isinstance(one.form, Form)]
-    reading = {one.site.address + at: (one, form.returns) for one, form in forms for at in range(1, JUMP_SIZE)}
-    gained: list[Spot] = []
-    left: dict[int, Refusal] = {}
-    for spot in read:
-        found = [reading[at] for at in _changed(spot) if at in reading]
-        if (spot.target.title, spot.site.address) in refused and all(returns for _, returns in found):
-            reason = f"its jump would read what changes at the entry behind it, {spot.site.address:#x}"
-            left.update((one.site.address, Refusal(one.target.title, reason, "", one.site.address)) for one, _ in found)
-            gained.append(spot)
-    gone = {(one.target.title, one.site.address) for one in gained}
-    refusals = [one for one in refusals if (one.what, one.address) not in gone]
-    return [one for one in spots if one.site.address not in left] + gained, refusals + list(left.values())
+def _why_not(
+    plan: Plan, site: Site, before: bytes, form: Form | None, taken: Collection[int], entry: Spot | None
+) -> str:  # fmt: skip
+    """Return why a site can't become a jump, '' if it may; `entry` is what it may read of what is `taken`."""
+    end = entry.changes[0][0] if entry is not None else site.address + JUMP_SIZE
+    if form is not None and plan.returns and call_ends_within(before[form.length :], JUMP_SIZE - form.length):
+        return "a call is so close behind it that a jump has no room beside a breakpoint where that returns"
+    if any(address in taken for address in range(site.address + 1, end)):
+        return "another probe, or a call, is so close behind it that a jump has no room"
+    if form is None:
+        return why_not_free(before)
+    # What it hides isn't known, and is back when it goes.
+    if any(before[1 + at] == INT3[0] for at in (*_near(site), *_begin_within(before, form))):
+        return "another tracer's breakpoint is so close behind it that a jump has no room"
+    return ""
+
+
+def _near(site: Site) -> list[int]:
+    return [at - site.address - 1 for at in site.near]
+
+
+def _entry_behind(site: Site, begun: Mapping[int, Spot]) -> Spot | None:
+    """Return the entry whose jump begins within that of a return, nothing but unused bytes between them, if all that
+    the return's jump reads is on one page and so changes at once."""
+    if page_start(site.address) != page_start(site.address + JUMP_SIZE - 1):
+        return None
+    within = range(site.address + 1, site.address + 1 + min(site.unused + 1, JUMP_SIZE - 1))
+    found = next((begun[at] for at in within if at in begun), None)
+    return found if found is not None and isinstance(found.form, Form | Padded) and not found.form.returns else None
+
+
+def _before_entry(spot: Spot, entry: Spot, mirrors: Mirrors) -> list[Spot] | None:
+    """Return a return as it changes, and the entry whose jump it reads; None if there is no room.
+
+    In an entry's padding any bytes may be, so the two jumps are chosen together. The jump of any other entry is what it
+    is, and its first byte may be that of the file again.
+    """
+    site, start, padding = spot.site, entry.changes[0][0], entry.form if isinstance(entry.form, Padded) else None
+    unused, near = start - site.address - 1, set(_near(site))
+    if padding is None:
+        form = before_entry(unused, entry.after, entry.before)
+        near.add(unused)
+    else:
+        form = before_entry(unused, bytes([JUMP]) + padding.tail)
+    placed = mirrors.place(site.address, form, sorted(near))
+    if placed is None:
+        return None
+    for step in steps_of(site.address, placed.tail, placed.near, form.was):
+        if step + 1 not in {entry.mirror, *leads_of(start, entry.after[1:JUMP_SIZE], entry.near)}:
+            return None
+    if padding is not None:
+        known = placed.tail[unused + 1 :]
+        inner = Form(PADDED, False, known.ljust(JUMP_SIZE - 1, b"\0"), tuple(range(len(known), JUMP_SIZE - 1)))
+        led = mirrors.place(start, inner, ())
+        if led is None:
+            return None
+        entry = entry._replace(form=padding._replace(tail=led.tail))
+    was = spot.before[: 1 + unused] + (form.was or placed.tail)[unused:]
+    after = bytes([JUMP]) + placed.tail
+    return [spot._replace(form=form, before=was, after=after, mirror=placed.mirror, near=placed.near), entry]
+
+
+def _alone(spot: Spot, mirrors: Mirrors) -> list[Spot] | None:
+    """Return a site as it changes; None if there is no room."""
+    before, form = spot.before, spot.form
+    assert isinstance(form, Form)
+    form, placed = _placed(spot.site.address, before, form, mirrors, _near(spot.site), _begin_within(before, form))
+    if placed is None:
+        return None
+    after = bytes([JUMP]) + placed.tail + before[JUMP_SIZE : form.size]
+    return [spot._replace(form=form, before=before[: form.size], after=after, mirror=placed.mirror, near=placed.near)]
 
 
 def _placed(
@@ -165,28 +228,21 @@ def _any_length(code: bytes) -> int:
 
 def _find_padded(
     jumps: Sequence[tuple[Target, Site]], taken: Collection[int], memory: Memory
-) -> tuple[dict[int, Spot], list[Spot]]:
-    """Return, by address, functions' entries that change by their padding, and those that could, but that another
-    site's jump may read it."""
-    read = {site.address + at for _, site in jumps if not site.padding for at in range(1, JUMP_SIZE)}
+) -> dict[int, Spot]:  # fmt: skip
+    """Return, by address, functions' entries that change by their padding: where no other site's jump reads that, but
+    for returns'."""
+    read = {site.address + at for _, site in jumps if not site.padding and not site.entry for at in range(1, JUMP_SIZE)}
     found: dict[int, Spot] = {}
-    others: dict[int, Spot] = {}
     for target, site in jumps:
         start = site.address - site.padding
         entry = memory.read(site.address, PADDED) if site.padding else b""
         padding = memory.read(start, JUMP_SIZE) if site.padding else b""
+        changed = {*range(start, start + JUMP_SIZE), site.address + 1}
         # The entry's bytes change at once.
-        if site.address % PAGE == PAGE - 1 or not is_padded(padding, entry):
-            continue
-        spot = Spot(target, site, Padded(PADDED, start), entry + padding, b"", start)
-        if _changed(spot).isdisjoint(taken):
-            (found if _changed(spot).isdisjoint(read) else others).setdefault(site.address, spot)
-    return found, list(others.values())
-
-
-def _changed(spot: Spot) -> set[int]:
-    """Return what changes of an entry with its padding, but for its first byte."""
-    return {*range(spot.mirror, spot.mirror + JUMP_SIZE), spot.site.address + 1}
+        one_page = site.address % PAGE != PAGE - 1
+        if one_page and is_padded(padding, entry) and changed.isdisjoint(read) and changed.isdisjoint(taken):
+            found[site.address] = Spot(target, site, Padded(PADDED, start), entry + padding, b"", start)
+    return found
 
 
 def _on_one_page(form: Form | None, before: bytes, address: int) -> Form | None:
@@ -200,26 +256,35 @@ def _on_one_page(form: Form | None, before: bytes, address: int) -> Form | None:
     return form._replace(free=free, tail=tail)
 
 
-def _whole_functions(plan: Plan, spots: Sequence[Spot], refusals: list[Refusal]) -> tuple[list[Spot], list[Refusal]]:
+def _whole_functions(
+    plan: Plan, spots: Sequence[Spot], refusals: list[Refusal], leaning: Mapping[int, Site]
+) -> tuple[list[Spot], list[Refusal]]:
     """Take no function of which an entry or a return is refused, if breakpoints may watch returns: who hears of returns
-    by a breakpoint hears of entries so."""
+    by a breakpoint hears of entries so. Nor one with a return that is `leaning` on an entry which isn't taken."""
     if not plan.returns:
         return list(spots), refusals
     sites = [(target, site) for target in plan.targets for site in target.sites]
     returning = {site.entry for _, site in sites if site.entry}
     refused = {refusal.address: refusal for refusal in refusals}
-    broken = {site.entry or site.address: refused[site.address] for _, site in sites if site.address in refused}
+    broken = {_entry_of(site): refused[site.address] for _, site in sites if site.address in refused}
     broken = {entry: refusal for entry, refusal in broken.items() if entry in returning}
+    leans = [(spot.site.entry, _entry_of(leaning[at])) for spot in spots if (at := spot.site.address) in leaning]
+    while more := {entry: broken[on] for entry, on in leans if on in broken and entry not in broken}:
+        broken.update(more)
     kept: list[Spot] = []
-    more: list[Refusal] = []
+    more_refusals: list[Refusal] = []
     for spot in spots:
-        why = broken.get(spot.site.entry or spot.site.address)
+        why = broken.get(_entry_of(spot.site))
         if why is None:
             kept.append(spot)
         else:
             where = f"another place where the function is entered or left, {why.address or 0:#x}, can't be patched"
-            more.append(Refusal(spot.target.title, f"{where}: {why.reason}", "", spot.site.address))
-    return kept, refusals + more
+            more_refusals.append(Refusal(spot.target.title, f"{where}: {why.reason}", "", spot.site.address))
+    return kept, refusals + more_refusals
+
+
+def _entry_of(site: Site) -> int:
+    return site.entry or site.address
 
 
 def _find_load(target: Target, site: Site, memory: Memory, spots: list[Spot], refusals: list[Refusal]) -> None:
@@ -253,7 +318,7 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
     form = spot.form
     if isinstance(form, Padded):
         short = bytes([SHORT_JUMP, -(PADDED + spot.site.padding) & 0xFF])
-        jump = code.jump(form.at, at + len(lead))
+        jump = bytes([JUMP]) + form.tail if form.tail else code.jump(form.at, at + len(lead))
         return spot._replace(after=short + jump), lead, spot.site.address + form.length
     if not isinstance(form, Load):
         return spot, lead, None if form.returns else spot.site.address + form.length
