@@ -178,8 +178,7 @@ class Arming:
         # Why breakpoints are used where jumps were wanted -> sites by their targets.
         self._fallen_back = defaultdict[str, Counter[str]](Counter)
         self._begun = False
-        self._places = 0  # that are armed now
-        self._changing = set[int]()  # addresses of code that may change for them
+        self._places, self._touched = 0, set[int]()  # that are armed now, and where code may change for them
         self.kernel: Kernel | None = None  # bpftrace, which takes all or nothing
 
     def engines(self) -> Iterator[tuple[int, patch.PatchEngine]]:
@@ -291,8 +290,7 @@ class Arming:
 
     def _arm_targets(self, process: Process, targets: Sequence[Target]) -> None:
         wish = self.wish
-        self._places = sum(len(target.sites) for target in targets)
-        self._changing = _changing(targets)
+        self._places, self._touched = sum(len(target.sites) for target in targets), _touched(targets)
         plan = Plan.of(wish, targets)
         evaluating = plan._replace(where=wish.where, measures=wish.measures, whole=wish.normalize,
                                    apart=process.inside != process.pid and Ability.KERNEL not in self._can)  # fmt: skip
@@ -331,8 +329,7 @@ class Arming:
         else:
             reason = reason or patch.why_not(process.pid, sided[0].module.machine)
             if not reason:
-                beside = self._changing - _changing(sided)
-                refused, reason = self._patch(process, plan._replace(pairs=pairs or 0), beside)
+                refused, reason = self._patch(process, plan._replace(pairs=pairs or 0), self._touched - _touched(sided))
                 self.tell_refusals(refused)
             layout = process.engines[-1].layout if process.engines and not reason else None
             process.pairs, process.pair_width = 0 if reason else pairs or (layout.pairs if layout else 0), width
@@ -372,7 +369,7 @@ class Arming:
             if jumps and not reason:
                 # With one engine alone no breakpoint comes.
                 others = {site.address for _, site in trapped if Ability.STOPS in self._can}
-                others |= self._changing - _changing(targets)
+                others |= self._touched - _touched(targets)
                 refused, reason = self._patch(process, plan._replace(targets=jumps), others)
             if reason:
                 refused = [Refusal(target.title, reason, "", site.address) for target, site in left]
@@ -472,7 +469,7 @@ _COST = "some 20 microseconds"
 _OFFERED = f"--trap watches it by a breakpoint, for {_COST} a hit"
 
 
-def _changing(targets: Sequence[Target]) -> set[int]:
+def _touched(targets: Sequence[Target]) -> set[int]:
     """Return where code may change for targets: at sites, at returns, and in the padding of entries.
 
     A jump that one engine has made must not read what another changes: it would lead somewhere else then."""
