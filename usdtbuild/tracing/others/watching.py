@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..job import Job
 
 UPROBES = Path("/sys/bus/event_source/devices/uprobe")
-_TYPES = Path("/sys/kernel/btf/vmlinux")
+_TYPES, _ADMINISTRATOR = Path("/sys/kernel/btf/vmlinux"), 21  # CAP_SYS_ADMIN, which bpftrace needs to read these
 _EVENTS = Path("/sys/kernel/tracing/uprobe_events")
 # <linux/capability.h>: to load BPF programs, and to attach them. bpftrace itself may ask for user 0 besides.
 _CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38}
@@ -51,7 +51,11 @@ def of_tracees() -> str:
 
     The same probes, of libc perhaps, are hit by others, and by bpftrace itself. They would fill the buffer.
     """
-    return f"curtask->ptrace && curtask->parent->tgid == {os.getpid()}" if _TYPES.exists() else ""
+    return f"curtask->ptrace && curtask->parent->tgid == {os.getpid()}" if _knows_types() else ""
+
+
+def _knows_types() -> bool:
+    return _TYPES.exists() and bool(_effective() >> _ADMINISTRATOR & 1)
 
 
 def forget_events(pid: int) -> None:
