@@ -23,7 +23,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -655,29 +654,6 @@ def test_each_value_at_an_edge_of_a_class_is_in_it(machine: Machine) -> None:
         (cell,) = adds_up(machine, Measure("", "a", classes=True), [parsed], states).cells.values()
         values = [value_of(parsed, state, machine) for state in states]
         assert cell.classes == Counter(class_of(value) for value in values if isinstance(value, int))
-
-
-def test_sums_have_all_hits_that_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hit is counted last, by its class: none before that, and all with what they add, also of those to come."""
-    measure, unpack = Measure("", "a", classes=True), struct.Struct("=1024Q").unpack_from
-    place, data = tables.Place(0, measure, 0), bytearray(tables.size(measure))
-
-    def hits(added: int, counted: int) -> None:
-        struct.pack_into("<QQQQ", data, 16, 7 * added, 0, 7, (1 << 64) - 1 - 7)
-        struct.pack_into("<Q", data, 64 + 8 * 7, counted)
-
-    def meanwhile(data: bytearray, at: int) -> tuple[int, ...]:
-        hits(4, 3)
-        return unpack(data, at)
-
-    hits(1, 0)
-    assert not tables.read(data, 0, place).cells
-    hits(1, 1)
-    (cell,) = tables.read(data, 0, place).cells.values()
-    assert (cell.count, cell.total, cell.least, cell.most) == (1, 7, 7, 7)
-    monkeypatch.setattr(tables, "_CLASSES", SimpleNamespace(unpack_from=meanwhile, size=8192))
-    (cell,) = tables.read(data, 0, place).cells.values()
-    assert (cell.count, cell.total) == (3, 28)
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=str)

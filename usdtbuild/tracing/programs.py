@@ -51,7 +51,7 @@ _INSTRUCTIONS: dict[str, dict[str, tuple[int, str]]] = {
     "wide_cell": {"table": _NUMBER, "find": _SIZE, "stride": _AS_32}, "cell_number": {"table": _NUMBER},
     "numbered_cell": {"table": _NUMBER, "last": _AS_32}, "step_key": {"step": _NUMBER, "divide": _HOW},
     "number_key": {"number": _HOW}, "count_cell": {}, "tally_cell": {"tally": _HOW},
-    "class_cell": {"classes": _NUMBER, "tally_class": _HOW}, "mark": {"mark": _NUMBER}, "keyless": {}, "hold_mark": {},
+    "class_cell": {"classes": _NUMBER, "count_class": _HOW}, "mark": {"mark": _NUMBER}, "keyless": {}, "hold_mark": {},
     "held_mark": {}, "begin_of_pair": {"pairs": _NUMBER}, "end_of_pair": {"pairs": _NUMBER}, "hold_time": {},
     "held_time": {}, "moment": {}, "hold_key": {}, "hashed_key": {}, "begin_of_keyed_pair": {"pairs": _NUMBER},
     "end_of_keyed_pair": {"pairs": _NUMBER}, "count_unkeyed": {"pairs": _NUMBER},
@@ -63,7 +63,7 @@ _CONDITIONS = {"e": 2, "ne": 5, "l": 9, "le": 11, "g": 12, "ge": 14, "b": 1, "be
 _ROUTINES = {
     **{f"{what}_{bits}": bits for what in ("find", "find_wide") for bits in (8, 12)},
     **{f"{what}_{sign}": sign == "signed"
-       for what in ("divide", "tally", "tally_class") for sign in ("signed", "unsigned")},
+       for what in ("divide", "tally", "count_class") for sign in ("signed", "unsigned")},
     "own_process": 0, "own_thread": 1,
 }  # fmt: skip
 
@@ -248,9 +248,6 @@ class Programs:
                 at, size = self._plan.pairs + tables.PAIRS_SIZE, tables.keys_size(measure, place.width)
                 keys = tables.read_keys(self._read(at, size), 0, place)
             data = self._read(place.address, tables.size(measure, 0 if measure.pair else place.width))
-            if measure.classes:  # the sums behind the counts, which are further on in the file
-                cells = tables.cells_size(measure)
-                data[:cells] = self._read(place.address, cells)
             found[key] = found.get(key, Table({}, Cell())).plus(tables.read(data, 0, place, keys))
         for measure in self._plan.measures if self._plan.pairs else ():
             unpaired = tables.read_pairs(self._read(self._plan.pairs, tables.PAIRS_SIZE), 0, keyed=bool(measure.key))

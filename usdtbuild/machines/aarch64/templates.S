@@ -825,9 +825,9 @@ template tally_cell             // the value is in x0
         bl      tally
 end tally_cell
 
-template class_cell             // where the cell has classes
+template class_cell
         number_64 x7, classes
-        bl      tally_class
+        bl      count_class
 end class_cell
 
         .macro  take_atomic taken, again
@@ -1024,13 +1024,17 @@ end find_wide_\bits\()_\way
         cbnz    w8, 4b
         .endm
 
-# Add the value in x0 to the cell at x6, but for its count. Changes x2 to x5, x8; x0 = the value as the least is kept.
-        .macro  add_up sign, way
-        .ifc    \sign, signed
-        asr     x2, x0, #63
-        .else
-        mov     x2, #0
-        .endif
+# Count in the cell at x6, behind all else that was written there. Changes x4, x5, x8.
+        .macro  count_last way
+        dmb     ishst
+        add     x4, x6, #COUNT
+        count_\way x4, x5, w8
+        .endm
+
+# Add the value in x0 to the cell at x6. Changes x0, x2 to x5, x8.
+        .macro  tally sign, way, high:vararg
+template tally_\sign\()_\way
+        \high
         add     x4, x6, #SUM
         add_\way x0
         adds    x3, x5, x0
@@ -1045,26 +1049,18 @@ end find_wide_\bits\()_\way
         keep_most MOST, \way
         mvn     x0, x0
         keep_most LEAST, \way
-        dmb     ishst
-        .endm
-
-# The same with its count, last: so who sees the count sees the rest. Where a cell has classes these are its count: x7 +
-# 2^7 x6 is where they are, 8 for each power of two (`measures.class_of`). Changes x0, x2 to x5, x7, x8.
-        .macro  tally sign, way
-template tally_\sign\()_\way
-        add_up  \sign, \way
-        add     x4, x6, #COUNT
-        count_\way x4, x5, w8
+        count_last \way
         ret
 end tally_\sign\()_\way
+        .endm
 
-template tally_class_\sign\()_\way
-        add_up  \sign, \way
-        mvn     x2, x0
+# Count the value in x0 in its class; x7 + 2^7 x6 is where the classes of the cell at x6 are. Changes x2 to x5, x7, x8.
+        .macro  count_class sign, way
+template count_class_\sign\()_\way
+        mov     x2, x0
         .ifc    \sign, signed
-        eor     x2, x2, #1 << 63
-        tbz     x2, #63, 5f
-        neg     x2, x2
+        tbz     x0, #63, 5f
+        neg     x2, x0
         add     x7, x7, #NEGATIVE
 5:
         .endif
@@ -1079,7 +1075,7 @@ template tally_class_\sign\()_\way
         add     x4, x7, x2, lsl #3
         count_\way x4, x5, w8
         ret
-end tally_class_\sign\()_\way
+end count_class_\sign\()_\way
         .endm
 
         .macro  count_in_cell way
@@ -1095,8 +1091,10 @@ end count_in_cell_\way
         find    8, \way
         find_wide 12, \way
         find_wide 8, \way
-        tally   signed, \way
-        tally   unsigned, \way
+        tally   signed, \way, asr x2, x0, #63
+        tally   unsigned, \way, mov x2, #0
+        count_class signed, \way
+        count_class unsigned, \way
         count_in_cell \way
         .endr
 

@@ -858,9 +858,9 @@ template tally_cell             # the value is in rax
         call    tally
 end tally_cell
 
-template class_cell             # where the cell has classes
+template class_cell
         movabs  $classes, %rdi
-        call    tally_class
+        call    count_class
 end class_cell
 
 # Find the cell of the key in rax in the table at rsi: rsi = the cell. A free one has the key 0, and gets its key by an
@@ -1032,14 +1032,12 @@ end hash_words
 3:
         .endm
 
-# Add the value in rax to the cell at rsi, but for its count. Changes rax, rcx, rdx; rcx = the value as the least is kept.
-        .macro  add_up sign
+# Add the value in rax to the cell at rsi: to the sum first, to the count last, so who sees the count sees the rest.
+# Changes rax, rcx, rdx.
+        .macro  tally sign, high:vararg
+template tally_\sign
         mov     %rax, %rcx
-        .ifc    \sign, signed
-        cqo
-        .else
-        xor     %edx, %edx
-        .endif
+        \high
         lock add %rax, SUM(%rsi)
         adc     $0, %rdx
         jz      1f
@@ -1051,30 +1049,25 @@ end hash_words
         keep_most MOST
         not     %rcx
         keep_most LEAST
-        .endm
-
-# The same with its count, last: so who sees the count sees the rest. Where a cell has classes these are its count: rdi +
-# 2^7 rsi is where they are, 8 for each power of two (`measures.class_of`). Changes rax, rcx, rdx, rdi.
-        .macro  tally sign
-template tally_\sign
-        add_up  \sign
         lock incq COUNT(%rsi)
         ret
 end tally_\sign
+        .endm
 
-template tally_class_\sign
-        add_up  \sign
-        not     %rcx
+        tally   signed, cqo
+        tally   unsigned, xor %edx, %edx
+
+# Count the value in rax in its class; rdi + 2^7 rsi is where the classes of the cell at rsi are. Classes are 8 for each
+# power of two (`measures.class_of`). Changes rcx, rdx, rdi.
+        .macro  count_class sign
+template count_class_\sign
+        mov     %rax, %rdx
         .ifc    \sign, signed
-        btc     $63, %rcx
-        mov     %rcx, %rdx
-        test    %rdx, %rdx
+        test    %rax, %rax
         jns     1f
         neg     %rdx
         add     $NEGATIVE, %rdi
 1:
-        .else
-        mov     %rcx, %rdx
         .endif
         cmp     $8, %rdx
         jb      2f
@@ -1087,11 +1080,11 @@ template tally_class_\sign
         add     %rcx, %rdi
         lock incq (%rdi,%rdx,8)
         ret
-end tally_class_\sign
+end count_class_\sign
         .endm
 
-        tally   signed
-        tally   unsigned
+        count_class signed
+        count_class unsigned
 
 # Divide rax by rcx, and round down. Changes rdx.
 template divide_signed
@@ -1360,11 +1353,8 @@ end end_pair
 # the key is compared again by its owner. A thread that is killed in between leaves a slot that nobody uses any more.
 # The first slots are used most: where a bucket's are, and its mask, is another cache line of the page for each bucket.
         .macro  find_bucket             # of the key in r8: r9 = the offset of its first slot, r11 = the process
-        movabs  pid_cell, %eax          # nearly always known, and a call costs 2 ns
-        test    %eax, %eax
-        jnz     20f
         call    own_process
-20:     mov     %eax, %r11d
+        mov     %eax, %r11d
         mov     %r11, %rax
         shl     $32, %rax
         xor     %r8, %rax

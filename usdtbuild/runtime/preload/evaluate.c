@@ -262,7 +262,7 @@ static inline PLAIN void keep_most(uint64_t place, uint64_t value)
 }
 
 /* To the sum first, to the count last, so who sees the count sees the rest. */
-static inline PLAIN void tally(uint64_t cell, uint64_t count, uint64_t value, int is_signed)
+static inline PLAIN void tally(uint64_t cell, uint64_t value, int is_signed)
 {
 	uint64_t high = is_signed && value >> 63 ? (uint64_t)-1 : 0;
 
@@ -272,11 +272,11 @@ static inline PLAIN void tally(uint64_t cell, uint64_t count, uint64_t value, in
 	value ^= (uint64_t)is_signed << 63;
 	keep_most(cell + CELL_MOST, value);
 	keep_most(cell + CELL_LEAST, ~value);
-	__atomic_fetch_add(at(count), 1, __ATOMIC_RELEASE);
+	__atomic_fetch_add(at(cell + CELL_COUNT), 1, __ATOMIC_RELEASE);
 }
 
-/* The place of a value's class, which is its count in a cell that has classes: they are 8 for each power of two. */
-static inline PLAIN uint64_t class_of(uint64_t classes, uint64_t cell, uint64_t value, int is_signed)
+/* Classes are 8 for each power of two. */
+static inline PLAIN void count_class(uint64_t classes, uint64_t cell, uint64_t value, int is_signed)
 {
 	unsigned shift;
 
@@ -288,7 +288,7 @@ static inline PLAIN uint64_t class_of(uint64_t classes, uint64_t cell, uint64_t 
 		shift = 60 - (unsigned)__builtin_clzll(value);
 		value = (value >> shift) + 8 * shift;
 	}
-	return classes + (cell << 7) + 8 * value;
+	add(classes + (cell << 7) + 8 * value, 1);
 }
 
 static inline PLAIN uint64_t divide(uint64_t value, uint64_t by, int is_signed)
@@ -537,8 +537,8 @@ static inline __attribute__((always_inline)) PLAIN int run(
 		case STEP_KEY: value = divide(value, i->number, i->how); break;
 		case NUMBER_KEY: value = i->how ? thread_number() : process_number(); break;
 		case COUNT_CELL: add(cell + CELL_COUNT, 1); break;
-		case TALLY_CELL: tally(cell, cell + CELL_COUNT, value, i->how); break;
-		case CLASS_CELL: tally(cell, class_of(i->number, cell, value, i->how), value, i->how); break;
+		case TALLY_CELL: tally(cell, value, i->how); break;
+		case CLASS_CELL: count_class(i->number, cell, value, i->how); break;
 		case MARK: mark = i->number; break;
 		case KEYLESS: mark |= WITHOUT_KEY; break;
 		case HOLD_MARK: held = mark; break;
@@ -607,8 +607,7 @@ static int is_right(const instruction *i, size_t left, unsigned arguments)
 	case KEY_CELL:
 	case WIDE_CELL: return i->size >= 1 && i->size <= 20;
 	case STEP_KEY: return i->number && i->number >> 63 == 0 && i->how <= 1;
-	case TALLY_CELL:
-	case CLASS_CELL: return i->how <= 1;
+	case TALLY_CELL: return i->how <= 1;
 	default: return 1;
 	}
 }

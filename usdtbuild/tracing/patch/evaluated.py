@@ -146,7 +146,7 @@ def routines(
     made, calls = Code(words.templates, at), {}
     alone = ["probe", "begins", "count_in_cell", "hash_words"]
     alone += (f"{what}_{bits}" for what in ("find", "find_wide") for bits in (8, 12))
-    alone += (f"{what}_{sign}" for what in ("tally", "tally_class", "divide") for sign in ("signed", "unsigned"))
+    alone += (f"{what}_{sign}" for what in ("tally", "count_class", "divide") for sign in ("signed", "unsigned"))
     thread = "thread_by_call" if tid_offset is None else "thread_at_offset"
     parts = {**{name: (name,) for name in alone if words.named(name) in words.templates},
              "own_process": ("claim_process", "own_process"), "own_thread": (thread, "own_thread")}  # fmt: skip
@@ -161,7 +161,7 @@ def routines(
     made.pad(words.fill, 16)
     for name in ("begin_pair", "end_pair", "begin_keyed", "end_keyed", "add_text"):
         calls[name] = made.here
-        made.add(words.named(name), pid_cell=pid_cell, **calls)
+        made.add(words.named(name), **calls)
         made.pad(words.fill, 16)
     return made.packed(**words.numbers), calls
 
@@ -335,9 +335,8 @@ class _Writer:
         elif self.load(tally.of, end):
             if measure.classes:
                 classes = tables.classes_from(measure, table)
-                made.add("class_cell", classes=classes, tally_class=f"tally_class_{signed}")
-            else:
-                made.add("tally_cell", tally=f"tally_{signed}")
+                made.add("class_cell", classes=classes, count_class=f"count_class_{signed}")
+            made.add("tally_cell", tally=f"tally_{signed}")
         made.label(end)
 
     def _key(self, tally: Tally, unreadable: str) -> bool:
@@ -393,8 +392,8 @@ class _Writer:
             else:
                 made.add("cell", table=table)
             made.add("held_time")
-            classes = tables.classes_from(measure, table)
-            made.add("class_cell", classes=classes, tally_class="tally_class_unsigned")
+            made.add("class_cell", classes=tables.classes_from(measure, table), count_class="count_class_unsigned")
+            made.add("tally_cell", tally="tally_unsigned")
         if kind:
             made.add("jump", target="done")
             made.label("unkeyed")

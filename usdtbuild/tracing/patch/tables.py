@@ -3,10 +3,9 @@
 A table is made of cells of 64 bytes: a key, a count, a sum of 128 bits, and the greatest and the least value, as
 `templates` writes them. With a key there are 2^12 of them, 2^8 if each has classes, behind them one for the key 0 and
 one for all keys that found no place. Without a key there is one. Behind all cells are their classes, if they have some:
-counters of 512 for values from 0 up, and of 512 for negative ones. These are the count of such a cell, whose own stays
-0. A cell is free while its key is 0. A key is looked for from the cell on that its hash says, and keeps its place, so a
-reader may look at any time, and sees numbers that were true a moment ago; after the last hit they are exact. A hit is
-counted last, so a reader looks at the counts first, and finds all that was counted in the sums.
+counters of 512 for values from 0 up, and of 512 for negative ones. A cell is free while its key is 0. A key is looked
+for from the cell on that its hash says, and keeps its place, so a reader may look at any time, and sees numbers that
+were true a moment ago; after the last hit they are exact.
 
 Where keys are several words (texts, or several arguments), a cell's own word is a hash of them, odd while they are
 being written, and the words of all cells stand behind all else. The first says what the key is made of: from below, 2
@@ -97,11 +96,6 @@ def size(measure: Measure, width: int = 0) -> int:
     return _cells(measure) * (_CELL.size + (_CLASSES.size if measure.classes else 0) + width)
 
 
-def cells_size(measure: Measure) -> int:
-    """Return the bytes of a table's cells, which are in front of all else."""
-    return _cells(measure) * _CELL.size
-
-
 def pairs_size(wanted: Iterable[Measure], width: int) -> int:
     """Return the bytes of what begins of pairs need, 0 where nothing is paired."""
     return next((PAIRS_SIZE + (keys_size(one, width) if width else 0) for one in wanted if one.pair), 0)
@@ -148,13 +142,7 @@ def read(
     cells = list(_CELL.iter_unpack(data[at : at + number * _CELL.size]))
     if place.width and not keys:
         keys = read_keys(data, at, place)
-    for index, (key, own_count, low, high, most, least) in enumerate(cells):
-        classes = dict[int, int]()
-        if measure.classes and (most or least):
-            counts = _CLASSES.unpack_from(data, at + number * _CELL.size + index * _CLASSES.size)
-            classes = {one if one < 512 else 512 - one: count for one, count in enumerate(counts) if count}
-            _, _, low, high, most, least = _CELL.unpack_from(data, at + index * _CELL.size)  # noqa: PLW2901  (again)
-        count = min(sum(classes.values()), (1 << 64) - 1) if measure.classes else own_count
+    for index, (key, count, low, high, most, least) in enumerate(cells):
         if not count:
             continue
         cell = Cell(count)
@@ -164,7 +152,9 @@ def read(
             cell = Cell(
                 count, total - (1 << 128) if high >> 63 else total, (least ^ (1 << 64) - 1) - turned, most - turned
             )
-        cell.classes.update(classes)
+        if measure.classes:
+            counts = _CLASSES.unpack_from(data, at + number * _CELL.size + index * _CLASSES.size)
+            cell.classes.update({one if one < 512 else 512 - one: count for one, count in enumerate(counts) if count})
         one = keys[index] if keys else _key(0 if index >= number - 2 else key, place)
         if measure.by and (index == number - 1 or one == () or not place.can_be(one, processes)):
             found.others.plus(cell)
