@@ -48,8 +48,10 @@ class Spot(NamedTuple):
     def changes(self) -> tuple[tuple[int, bytes, bytes], ...]:
         """What changes: addresses in ascending order, each with the bytes before and after."""
         if not isinstance(self.form, Padded):
-            # Of an entry's jump behind a return the first byte is there before the return changes.
-            before = bytes(self.after[at] if at - 1 in self.near else byte for at, byte in enumerate(self.before))
+            before = self.before
+            if isinstance(self.form, Form) and self.form.was:
+                # Of an entry's jump behind a return the first byte is there before the return changes.
+                before = bytes(self.after[at] if at - 1 in self.near else byte for at, byte in enumerate(before))
             return ((self.changed_at, before, self.after),)
         padding = (self.mirror, self.before[PADDED:], self.after[PADDED:])
         return (padding, (self.changed_at, self.before[:PADDED], self.after[:PADDED]))
