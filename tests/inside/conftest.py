@@ -28,6 +28,7 @@ CASES: dict[str, tuple[int | None, int | None, str]] = {
     "long-double": (1, 1, "+long_double-long_double"),
     "wide": (1, 1, "+wide-wide"),
     "exception": (5, 1, "+catches+throws+throws+throws+throws-catches"),
+    "exception-of-jump": (10, 3, ""),
     "many-exceptions": (None, None, ""),
     "longjmp": (None, None, ""),
     "many-longjmps": (None, None, ""),

@@ -101,6 +101,17 @@ HANDLES(int, f_catches, int, depth)
 		return strcmp(error.what(), "thrown") == 0 ? 42 : 0;
 	}
 }
+/* Exceptions that leave two functions whose returns were one: the second was entered by a jump. */
+KEEP int f_jumps_to_throw(int depth) { return CALL(f_throws)(depth); }
+KEEP int f_jumps_on(int depth) { return CALL(f_jumps_to_throw)(depth); }
+HANDLES(int, f_catches_of_jump, int, depth)
+{
+	try {
+		return CALL(f_jumps_on)(depth);
+	} catch (const std::runtime_error &error) {
+		return strcmp(error.what(), "thrown") == 0 ? 42 : 0;
+	}
+}
 KEEP int f_after(int x) { return x + 1; }
 
 static jmp_buf place;
@@ -211,6 +222,7 @@ int main(int argc, char **argv)
 	report("wide", CALL(f_wide)(3) == ((wide)3 << HALF | 5));
 	report("exception", CALL(f_catches)(3) == 42);
 	report("after-exception", CALL(f_catches)(0) == 42 && CALL(f_after)(1) == 2);
+	report("exception-of-jump", CALL(f_catches_of_jump)(0) == 42 && CALL(f_catches_of_jump)(1) == 42 && CALL(f_after)(1) == 2);
 	right = true;
 	for (int i = 0; i < times; i++)
 		right = right && CALL(f_catches)(20) == 42 && CALL(f_after)(i) == i + 1;

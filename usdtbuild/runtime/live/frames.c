@@ -8,7 +8,9 @@
  *     body returns    --> trampoline k: live_leave() says where to go on
  *
  * The trampoline tells which frame it is, so a coroutine may return on another thread, and an unwinder can find
- * the real return address at a place that follows from the trampoline's address. Frames that longjmp or an exception left are found when
+ * the real return address at a place that follows from the trampoline's address. A function that is entered by a jump from another has its frame
+ * return to where that one's does, and end it: an unwinder that found a trampoline behind a trampoline couldn't tell the second from the frame
+ * behind it (libgcc: both end at the same place, and are a signal's callers). Frames that longjmp or an exception left are found when
  * their place on the stack is used again.
  *
  * Each thread owns blocks of 8 frames. Only the owner takes frames from a block; whoever ends a frame of another thread's block says so in
@@ -231,6 +233,7 @@ typedef struct frame {
 	const live_actions *actions;
 	uintptr_t *slot; /* where the return address was, and the trampoline's is; with LIVE_LINK the stack pointer at the entry */
 	int32_t below;   /* the thread's frame before this one, or -1 */
+	int32_t jumped;  /* the frame of who has jumped to this function, which ends with this one, or -1 */
 	uint32_t state;
 } frame;
 
@@ -378,7 +381,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void sweep(thread *self, const uintptr_
 		}
 		if (own) {
 			highest = at;
-			back = live_returns[k].address;
+			back = f->jumped >= 0 ? live_trampoline(f->jumped) : live_returns[k].address;
 		}
 		alive++;
 		from = &frames[k].below;
@@ -475,8 +478,9 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t add_frame(
 	frames[k].actions = actions;
 	frames[k].slot = slot;
 	frames[k].below = self->top;
+	frames[k].jumped = live_is_trampoline(back) ? live_frame_of(back) : -1;
 	frames[k].state = CHAINED;
-	live_returns[k].address = back;
+	live_returns[k].address = frames[k].jumped < 0 ? back : live_returns[frames[k].jumped].address;
 	live_returns[k].body = point->resume;
 	self->top = k;
 	return k;
@@ -550,64 +554,70 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) void call_lea
 		*number = saved;
 }
 
-static LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER __attribute__((noinline)) uintptr_t leave(
-	uint32_t k, const live_actions *actions, const uintptr_t *values, uintptr_t *slot)
+/* Call the leavers of a frame, and end it. Returns the frame of who has jumped there, or -1. */
+static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t leave_one(thread *self, uint32_t k, usdt_live_return *ret, int skipped)
 {
-	thread *self = &mine;
-	uintptr_t was_inside = is_inside(self, slot) ? self->inside : 0;
-	usdt_live_return ret;
-	uintptr_t back;
+	const live_actions *actions = frames[k].actions;
+	int32_t jumped = frames[k].jumped;
 
-	self->inside = (uintptr_t)slot;
-	__asm__ volatile("" ::: "memory");
-	if (__builtin_expect(!self->known, 0))
-		know(self); /* a coroutine that was entered on another thread */
-	if (__builtin_expect(was_inside, 0)) {
+	if (__builtin_expect(skipped, 0)) {
 		LIVE_ADD_ONE(&live_skipped);
 	} else {
-		ret.point = &frames[k].point->shown;
-		ret.value = values[0];
-		ret.second = values[1];
-		ret.stack = slot;
+		ret->point = &frames[k].point->shown;
 		if (__builtin_expect(actions->count == 1 && !actions->vectors && actions->action[0].leaver, 1))
-			actions->action[0].leaver(&ret, actions->action[0].data);
+			actions->action[0].leaver(ret, actions->action[0].data);
 		else
-			call_leavers(actions, &ret);
+			call_leavers(actions, ret);
 	}
-	back = live_returns[k].address; /* before the frame is anybody's */
 	if (__builtin_expect((uint32_t)self->top == k && k / BLOCK == (uint32_t)self->current, 1)) {
 		self->top = frames[k].below;
 		blocks[k / BLOCK].free |= (uint64_t)1 << (k % BLOCK);
 	} else {
 		end_frame(self, (int32_t)k);
 	}
+	return jumped;
+}
+
+/* `trampoline` is the address that a body returned to. Returns the real one. */
+LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot)
+{
+	int32_t k = live_frame_of(trampoline);
+	thread *self = &mine;
+	uintptr_t was_inside = is_inside(self, slot) ? self->inside : 0;
+	uintptr_t back = live_returns[k].address; /* before the frame is anybody's */
+	usdt_live_return ret;
+
+	self->inside = (uintptr_t)slot; /* until all have ended: of who has jumped, nothing on the stack says that it hasn't */
+	__asm__ volatile("" ::: "memory");
+	if (__builtin_expect(!self->known, 0))
+		know(self); /* a coroutine that was entered on another thread */
+	ret.value = values[0];
+	ret.second = values[1];
+	ret.stack = slot;
+	do
+		k = leave_one(self, (uint32_t)k, &ret, was_inside != 0);
+	while (__builtin_expect(k >= 0, 0));
 	__asm__ volatile("" ::: "memory");
 	self->inside = was_inside;
 	return back;
 }
 
-/* `trampoline` is the address that a body returned to. Returns the real one. */
-LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot)
+/* Whether the handlers of what ends use vector registers. */
+LIVE_HIDDEN __attribute__((used)) LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_leave_vectors(uintptr_t trampoline)
 {
-	uint32_t k = (uint32_t)live_frame_of(trampoline);
+	int32_t k = live_frame_of(trampoline);
+	uint32_t vectors = frames[k].actions->vectors;
 
-	return leave(k, frames[k].actions, values, slot);
+	while (__builtin_expect((k = frames[k].jumped) >= 0, 0))
+		vectors |= frames[k].actions->vectors;
+	return vectors;
 }
 
 #if defined(__x86_64__)
-/* The same, but 0, with nothing done, where the frame's handlers need vector registers saved. */
-LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_leave_fast(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot)
+/* The same as `live_leave`, but 0, with nothing done, where handlers need vector registers saved. */
+LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_leave_fast(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot)
 {
-	uint32_t k = (uint32_t)live_frame_of(trampoline);
-	const live_actions *actions = frames[k].actions;
-
-	return actions->vectors ? 0 : leave(k, actions, values, slot);
-}
-#else
-/* For the machine's assembly: whether the handlers of the frame that ends use vector registers. */
-LIVE_HIDDEN __attribute__((used)) LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_leave_vectors(uintptr_t trampoline)
-{
-	return frames[live_frame_of(trampoline)].actions->vectors;
+	return live_leave_vectors(trampoline) ? 0 : live_leave(trampoline, values, slot);
 }
 #endif
 

@@ -111,6 +111,11 @@ static inline USDT_LIVE_FAST_HANDLER int32_t live_frame_of(uintptr_t trampoline)
 	return (int32_t)((trampoline - (uintptr_t)live_trampolines) >> 4);
 }
 
+static inline USDT_LIVE_FAST_HANDLER int live_is_trampoline(uintptr_t address)
+{
+	return address - (uintptr_t)live_trampolines < 16u * LIVE_FRAME_COUNT;
+}
+
 #endif
 
 #endif
