@@ -137,6 +137,11 @@ class Process:
             yield from owner.engines
             owner = owner.parent
 
+    def learn_pairs(self) -> None:
+        """Let what is armed later remember calls where the first engine does."""
+        found = (one.layout.pairs for one in self.all_engines() if one.layout is not None and one.layout.pairs)
+        self.pairs = next(found, self.pairs)
+
     def bring_back(self, tid: int, at: int) -> bool:
         """Let a thread go on that has faulted at an address where it was led by a jump of ours that holds somebody's
         breakpoint; return whether it is one. Raises OSError."""
@@ -295,7 +300,8 @@ class Arming:
         evaluating = plan._replace(where=wish.where, measures=wish.measures, whole=wish.normalize,
                                    apart=process.inside != process.pid and Ability.KERNEL not in self._can)  # fmt: skip
         if not evaluating.evaluates:
-            self._arm_plan(process, plan)
+            self._arm_plan(process, plan._replace(pairs=process.pairs or 0))
+            process.learn_pairs()
             return
         targets = self._without_pairs(process, evaluating)
         here, others = list[Target](), list[Target]()

@@ -86,7 +86,9 @@ class Frames:
         while at >= 0 and len(calls) > at + 1:
             yield self._end(calls.pop(), event, LEFT)
         while calls and at < 0 and 0 <= frame - calls[-1].frame[0] <= _NEAR:
-            yield self._end(calls.pop(), event, LEFT)
+            # Who was jumped to may have been passed by where it was entered (`patch.calls`): it returns in its place.
+            is_own = self._cut is not None and calls[-1].frame[0] == frame
+            yield self._end(calls.pop(), event, event.frame if is_own else LEFT)
         while at >= 0 and calls and calls[-1].frame[0] == frame:  # those too that have jumped there
             yield self._end(calls.pop(), event, event.frame)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .filters import Filter
-    from .job import Job
+    from .job import Cut, Job
     from .last import Last, Until
     from .measures import Measure
     from .model import Target
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     `pair_width` how many bytes the words of their keys may take, 0 where a key is one number. `whole`: texts are no
     keys before the tracer has changed them. `last`: rings keep the last hits, up to what is waited for (`until`).
     `patience`: for so many seconds a thread waits for room while nothing is read. `apart`: threads and processes have
-    other numbers where they run.
+    other numbers where they run. `cut`: which calls are recorded; then `pairs` is where threads remember what is open.
     """
 
     what: str
@@ -46,6 +46,7 @@ class Plan(NamedTuple):
     until: Until | None = None
     patience: float = 0.0
     apart: bool = False
+    cut: Cut | None = None
 
     @classmethod
     def of(cls, wish: Job, targets: Sequence[Target]) -> Plan:
@@ -53,7 +54,8 @@ class Plan(NamedTuple):
         breaks = wish.wanted.returns and not wish.wanted.frames
         asked = seen_alone(targets) if wish.wanted.frames else tuple(targets)
         return cls(wish.what, asked, wish.string_size, wish.buffer_size, breaks,
-                   last=wish.last, until=wish.until, patience=wish.patience)  # fmt: skip
+                   last=wish.last, until=wish.until, patience=wish.patience,
+                   cut=wish.cut if wish.wanted.frames else None)  # fmt: skip
 
     @property
     def keeps(self) -> bool:

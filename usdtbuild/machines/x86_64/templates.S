@@ -1483,6 +1483,225 @@ template end_keyed
         ret
 end end_keyed
 
+# -- which calls are recorded (../../tracing/patch/calls.py) ------------------------------------------------------------
+
+        THREADS_MASK = 511      # for so many threads, plus 1, there is memory
+        LOOKS = 8               # places that a thread may have
+        OPEN = 8                # of a thread: how many bytes of calls are open; its process and number are at 0
+        CALL = 24               # bytes of an open call; the first is at 16
+        PLACE = 16 - CALL       # of the last open call, behind OPEN: where on the stack it returns
+        BACK = 24 - CALL        # to where
+        WHOSE = 32 - CALL       # the function
+        ROLES = 36 - CALL       # what it and those around it mean for calls within
+        BELOW = 1
+        NOT_BELOW = 2
+        MIXED = 4               # it, or one around it, is on another stack than the one around that
+        ROW_ROLES = 4           # of a function: what it means; whose that is at 0
+        ROW_LEADERS = 8         # functions that jump to it, the last one 0
+        NEAR = 1 << 20          # bytes between two calls of one stack, at most (`frames`)
+
+template record_chosen          # `record_begin` for a call or a return that may be passed by
+        lea     row(%rip), %rsi
+        call    chooser
+        cmp     $1, %rsi
+        je      passed_by
+        jb      full
+        movl    $site, SITE(%rsi)
+end record_chosen
+
+# rcx = what this thread has open. Keeps rsi, which is the function's row.
+template own_calls
+        mov     %fs:tid_offset, %edx
+        mov     %edx, %edi
+        and     $THREADS_MASK, %edx
+        shl     $calls_bits, %edx
+        movabs  $calls, %rcx
+        movabs  pid_cell, %eax
+        add     %rdx, %rcx
+        cmp     %edi, (%rcx)
+        jne     look
+        cmp     %eax, 4(%rcx)
+        jne     look
+end own_calls
+
+# At `look`: where another thread has taken the first place, or a forked child doesn't know its own number yet.
+template look_for_calls
+        push    %r9
+        mov     %edi, %r9d
+        test    %eax, %eax
+        jnz     1f
+        push    %rcx            # the system call changes it, and r11
+        push    %r11
+        mov     $getpid, %eax
+        syscall
+        pop     %r11
+        pop     %rcx
+        movabs  %eax, pid_cell
+1:      mov     %eax, %edi
+        shl     $32, %rdi
+        or      %r9, %rdi
+        mov     $LOOKS, %r9d
+2:      mov     (%rcx), %rax
+        cmp     %rdi, %rax
+        je      4f
+        test    %rax, %rax
+        jnz     3f
+        lock cmpxchg %rdi, (%rcx)
+        je      4f
+        cmp     %rdi, %rax
+        je      4f
+3:      add     $calls_size, %edx
+        and     $calls_mask, %edx
+        movabs  $calls, %rcx
+        add     %rdx, %rcx
+        dec     %r9d
+        jnz     2b
+        pop     %r9
+        jmp     chosen          # there is none: the tracer chooses
+4:      pop     %r9
+        jmp     looked
+end look_for_calls
+
+# A call is entered: rdi = what is open, in bytes, rdx = where on the stack it returns; its lowest bit says that the hit
+# tells of ends, so that it is recorded whatever comes.
+template entered
+        lea     above(%rsp), %rdx
+        mov     OPEN(%rcx), %edi
+        test    %edi, %edi
+        jz      entered_alone
+        mov     %rdx, %rax
+        sub     PLACE(%rcx,%rdi), %rax
+        cmp     $NEAR, %rax
+        jbe     left
+end entered
+
+template close_left             # at `left`: what isn't open any more, but for who has jumped here
+1:      cmp     $1, %rax
+        ja      4f
+        mov     %rdx, %rax
+        and     $-8, %rax
+        mov     (%rax), %rax
+        cmp     BACK(%rcx,%rdi), %rax
+        jne     4f
+        push    %rsi
+2:      mov     ROW_LEADERS(%rsi), %eax
+        add     $4, %rsi
+        test    %eax, %eax
+        jz      3f
+        cmp     WHOSE(%rcx,%rdi), %eax
+        jne     2b
+        pop     %rsi
+        jmp     entered_within
+3:      pop     %rsi
+4:      or      $1, %rdx
+        sub     $CALL, %edi
+        mov     %edi, OPEN(%rcx)
+        jz      entered_alone
+        mov     %rdx, %rax
+        sub     PLACE(%rcx,%rdi), %rax
+        cmp     $NEAR, %rax
+        jbe     1b
+        jmp     entered_within
+end close_left
+
+template not_too_deep
+        cmp     $deepest, %edi
+        jae     passed_over
+end not_too_deep
+
+# Open the call, if the roles of those around it let it be recorded. It is written before it counts, and again if the
+# handler of a signal has written there in between.
+template open_call
+        mov     $nothing_open, %eax
+        test    %edi, %edi
+        cmovnz  ROLES(%rcx,%rdi), %eax
+        test    $NOT_BELOW, %eax
+        jnz     passed_over
+        or      ROW_ROLES(%rsi), %eax
+        test    $BELOW, %eax
+        jz      passed_over
+        and     $-8, %rdx
+        cmp     $room, %edi
+        jae     chosen
+        push    %r9
+        test    %edi, %edi
+        jz      1f
+        mov     PLACE(%rcx,%rdi), %r9
+        sub     %rdx, %r9
+        cmp     $NEAR, %r9
+        jbe     1f
+        or      $MIXED, %eax
+1:      mov     %rdx, PLACE + CALL(%rcx,%rdi)
+        mov     %eax, ROLES + CALL(%rcx,%rdi)
+        mov     (%rsi), %r9d
+        mov     %r9d, WHOSE + CALL(%rcx,%rdi)
+        mov     (%rdx), %r9
+        mov     %r9, BACK + CALL(%rcx,%rdi)
+        lea     CALL(%rdi), %r9d
+        mov     %r9d, OPEN(%rcx)
+        cmp     %rdx, PLACE + CALL(%rcx,%rdi)
+        jne     1b
+        pop     %r9
+end open_call
+
+# A call returns, and is closed if it is open, with what was left within it. If it isn't, only what was left is; where
+# as many are open as there is room for, those that had none were recorded.
+template returned
+        lea     above(%rsp), %rdx
+        mov     OPEN(%rcx), %edi
+        test    %edi, %edi
+        jz      passed_over
+        mov     PLACE(%rcx,%rdi), %rax
+        sub     %rdx, %rax
+        je      5f
+        jb      1f
+        testl   $MIXED, ROLES(%rcx,%rdi)
+        jz      4f
+1:      mov     %rdi, %rax
+2:      cmp     %rdx, PLACE(%rcx,%rax)
+        jne     3f
+        push    %rdx
+        mov     (%rsi), %edx
+        cmp     %edx, WHOSE(%rcx,%rax)
+        pop     %rdx
+        cmove   %rax, %rdi
+        je      5f
+3:      sub     $CALL, %rax
+        jnz     2b
+        mov     %rdx, %rax
+7:      sub     PLACE(%rcx,%rdi), %rax
+        cmp     $NEAR, %rax
+        ja      4f
+        or      $1, %rdx
+        mov     %rdx, %rax
+        sub     $CALL, %edi
+        mov     %edi, OPEN(%rcx)
+        jnz     7b
+4:      cmp     $room, %edi
+        jb      passed_over
+        jmp     chosen
+5:      sub     $CALL, %edi     # those too that have jumped there
+        jz      6f
+        cmp     %rdx, PLACE(%rcx,%rdi)
+        je      5b
+6:      mov     %edi, OPEN(%rcx)
+        jmp     chosen
+end returned
+
+template is_passed_over         # at `passed_over`: rsi = 1, if it doesn't tell of ends
+        test    $1, %dl
+        jnz     chosen
+        mov     $1, %esi
+        ret
+end is_passed_over
+
+template is_chosen              # at `chosen`: as `claim`, behind the numbers of process and thread
+        movabs  pid_cell, %eax
+        mov     %eax, %edi
+        mov     %fs:tid_offset, %edx
+        jmp     claim_slot_for
+end is_chosen
+
 # -- a thread of the program that works for us (Kernel in ../host.py) ----------------------------------------------------
 
 # r12: table, r13: how many, r14: results, r15: the word that says that all is done, rbx: the way back, ebp: the file.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..maps import Memory
     from ..plan import Plan
-    from .code import Back, Keeping, Known, Routines, Shape, Taken
+    from .code import Back, Choice, Keeping, Known, Routines, Shape, Taken
     from .evaluated import Action
     from .mirrors import Mirrors
 
@@ -44,6 +44,7 @@ __all__ = [
     "GROUP",
     "REACH",
     "TOLD",
+    "choosing_routines",
     "count_stub",
     "counting_routines",
     "evaluated_stub",
@@ -193,10 +194,18 @@ def count_stub(at: int, counter: int, back: Back) -> bytes:
 
 def record_stub(
     at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back,
-    keeping: Keeping | None = None,
+    keeping: Keeping | None = None, _: Choice | None = None,
 ) -> bytes:  # fmt: skip
     """See `code_aarch64.record_stub`."""
     return code_aarch64.record_stub(at, site, arguments, calls, lost, back, features(), keeping)
+
+
+def choosing_routines(
+    at: int, plan: Plan, calls: int, pid_cell: int, tid_offset: int | None, claim: int
+) -> tuple[bytes, Routines]:
+    """See `calls.routines`: nobody knows all returns of a function here."""
+    del at, plan, calls, pid_cell, tid_offset, claim
+    return b"", {}
 
 
 def counting_routines(

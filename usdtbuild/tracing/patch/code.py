@@ -161,6 +161,7 @@ def routines(
         made.add("thread_at_offset", tid_offset=tid_offset)
     else:
         made.add("thread_by_call")
+    claim_for = made.here
     shape.add_claim(made, rings)
     made.pad(INT3, 16)
     copy = made.here
@@ -171,7 +172,7 @@ def routines(
     made.pad(INT3, 16)
     copy_stack = made.here
     made.add("copy_stack")
-    found = {"claim": at, "copy": copy, "probe": probe, "copy_stack": copy_stack}
+    found = {"claim": at, "claim_for": claim_for, "copy": copy, "probe": probe, "copy_stack": copy_stack}
     return made.packed(**HOST.kernel.numbers), found
 
 
@@ -187,6 +188,13 @@ class Taken(NamedTuple):
     at: int
     string_at: int
     size: int = 0
+
+
+class Choice(NamedTuple):
+    """What a stub does before it records a call or a return: which routine it asks, of which function (`calls`)."""
+
+    chooser: str
+    row: bytes
 
 
 class Keeping(NamedTuple):
@@ -225,25 +233,33 @@ def record_stub(
     symbols: Mapping[str, int],
     keeping: Keeping | None = None,
     branch: Branch | None = None,
+    choice: Choice | None = None,
 ) -> bytes:
     """Return a stub that writes a record and goes `back`. `symbols` are addresses of symbols that operands name."""
     made = Code(TEMPLATES, at)
     made.add("save_all")
     if keeping is not None:
         keeping.begin(made)
-    made.add("record_begin", site=site)
+    if choice is None:
+        made.add("record_begin", site=site)
+    else:
+        made.add("record_chosen", site=site, chooser=calls[choice.chooser])
     for index, argument in enumerate(arguments):
         _take(made, index, argument, symbols)
     if keeping is not None and branch is not None:
         keeping.end(made, branch)
     else:
         made.add("record_end")
+    made.label("passed_by")
     made.add("restore_all")
     go_on(made, back)
     made.label("full")
     made.add("count", counter=lost)
     made.add("restore_all")
     go_on(made, back)
+    if choice is not None:
+        made.label("row")
+        made.append(choice.row)
     return made.packed(**calls, above=SAVED)
 
 

@@ -15,6 +15,8 @@ from ..model import COUNT, LIBRARIES, STACK, STRING, Refusal
 from ..predicates import BEGIN, PROCESS
 from ..stacks import BEHIND
 from . import code, tables
+from .calls import Rows, chooses
+from .calls import size as remembered
 from .evaluated import Action, asked, awaited
 from .forms import JUMP_SIZE, STEP, Form, Padded, behind_leads, leads_of, steps_of
 from .rings import SiteSpec, string_places
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from ..maps import Area, Room
     from ..model import Site, Target
     from ..plan import Plan
-    from .code import Back, Keeping, Routines, Shape
+    from .code import Back, Choice, Keeping, Known, Routines, Shape
     from .machine import Machine
     from .mirrors import Mirrors
     from .spot import Spot
@@ -73,10 +75,10 @@ def build(
     kept: list[Spot] = []
     parts, counters, specs, refusals, places = [], [], [], [], list[Place]()
     old: dict[int, bytes] = {}
-    pairs = plan.pairs
+    pairs, rows = plan.pairs, Rows(plan)
     for number, group in enumerate(groups.values()):
         size = machine.size(plan, group)
-        own, waiting, counter_size = tables_of(plan, [(spot.target, spot.site) for spot in group])
+        own, waiting, counter_size = tables_of(plan._replace(pairs=pairs), [(spot.target, spot.site) for spot in group])
         start = room.find(size + counter_size, group[0].site.address, machine.REACH) if not starts else None
         if number < len(starts):
             start = starts[number]
@@ -86,17 +88,8 @@ def build(
         if not starts:
             room.take(start, start + size + counter_size)
         pairs = pairs or start + size + waiting
-        text = bytearray()
-        calls: Routines = {}
-        known = _known(group, mapped)
-        if plan.what != COUNT:
-            text += (made := machine.routines(start, shape, rings, pid_cell, tid_offset, known))[0]
-            calls.update(made[1])
-        if plan.evaluates:
-            text += machine.FILL * (-len(text) % 16 // len(machine.FILL))
-            made = machine.counting_routines(start + len(text), pid_cell, tid_offset, plan.string_size, known)
-            text += made[0]
-            calls = {**made[1], **calls}
+        places_of = rings, pid_cell, pairs
+        text, calls = _routines(machine, plan, start, shape, places_of, tid_offset, _known(group, mapped))
         for index, spot in enumerate(group):
             placed = machine.place(spot, start + len(text))
             if isinstance(placed, str):
@@ -112,15 +105,43 @@ def build(
             table_of = {one.measure: start + size + one.address for one in own if one.target == spot.target.number}
             counts = counter, table_of, pairs
             keeping = _keeping(plan, spot, rings) if shape.keeps else None
-            text += _stub(machine, plan, spot, spec, at, calls, counts, back, len(kept), keeping)
+            choice = rows.choice(spot.target, spot.site)
+            text += _stub(machine, plan, spot, spec, at, calls, counts, back, len(kept), keeping, choice)
             kept.append(spot)
             counters.append(counter)
             specs.append(spec)
         places += [one._replace(address=start + size + one.address) for one in own]
         parts.append(Part(start, bytes(text) + machine.FILL * ((size - len(text)) // len(machine.FILL)), counter_size))
-    has_pairs = not plan.pairs and any(measure.pair for measure in plan.measures)
+    has_pairs = not plan.pairs and (chooses(plan) or any(measure.pair for measure in plan.measures))
     return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs), tuple(places),
                   pairs if has_pairs else 0), refusals  # fmt: skip
+
+
+def _routines(
+    machine: Machine, plan: Plan, start: int, shape: Shape, places: tuple[int, int, int], tid_offset: int | None,
+    known: Known,
+) -> tuple[bytearray, Routines]:  # fmt: skip
+    """Return what stubs call, to stand at an address; `places` are those of the rings, of the cell of the process'
+    number, and of what threads remember."""
+    rings, pid_cell, remembered_at = places
+    text = bytearray()
+    calls: Routines = {}
+
+    def here() -> int:
+        text.extend(machine.FILL * (-len(text) % 16 // len(machine.FILL)))
+        return start + len(text)
+
+    def add(made: tuple[bytes, Routines]) -> None:
+        text.extend(made[0])
+        calls.update((name, at) for name, at in made[1].items() if name not in calls)
+
+    if plan.what != COUNT:
+        add(machine.routines(start, shape, rings, pid_cell, tid_offset, known))
+    if plan.evaluates:
+        add(machine.counting_routines(here(), pid_cell, tid_offset, plan.string_size, known))
+    if chooses(plan):
+        add(machine.choosing_routines(here(), plan, remembered_at, pid_cell, tid_offset, calls["claim_for"]))
+    return text, calls
 
 
 def _known(group: Sequence[Spot], mapped: Sequence[Area]) -> tuple[int, int]:
@@ -144,13 +165,14 @@ def tables_of(plan: Plan, group: Sequence[tuple[Target, Site]]) -> tuple[list[Pl
                 place = Place(target.number, tally.measure, at, *signs, tally.width, plan.string_size, own)
                 found[target.number, tally.measure] = place
                 at += tables.size(tally.measure, 0 if tally.side else tally.width)
-    size = at + tables.pairs_size(plan.measures, plan.pair_width)
+    size = at + tables.pairs_size(plan.measures, plan.pair_width) + remembered(plan)
     return list(found.values()), at, -(-size // PAGE) * PAGE
 
 
 def _stub(
     machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines,
     counts: tuple[int, Mapping[Measure, int], int], back: Back, site: int, keeping: Keeping | None,
+    choice: Choice | None,
 ) -> bytes:  # fmt: skip
     """Return a spot's stub, to stand at an address; `counts` are the addresses of its counter, of its tables, and of
     begins of pairs."""
@@ -165,7 +187,8 @@ def _stub(
     if plan.what == COUNT:
         return machine.evaluated_stub(at, action, calls, back)
     gate = machine.gate(at, action, calls, back)
-    return gate + machine.record_stub(at + len(gate), site, _taken(spot, spec), calls, counts[0], back, keeping)
+    choice = choice if choice is not None and choice.chooser in calls else None
+    return gate + machine.record_stub(at + len(gate), site, _taken(spot, spec), calls, counts[0], back, keeping, choice)
 
 
 def _keeping(plan: Plan, spot: Spot, rings: int) -> Keeping:

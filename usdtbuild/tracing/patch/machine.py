@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..maps import Memory
     from ..model import Refusal
     from ..plan import Plan
-    from .code import Back, Keeping, Known, Routines, Shape, Taken
+    from .code import Back, Choice, Keeping, Known, Routines, Shape, Taken
     from .evaluated import Action
     from .mirrors import Mirrors
     from .spot import Spot
@@ -71,9 +71,14 @@ class Machine(Protocol):
 
     def record_stub(
         self, at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back,
-        keeping: Keeping | None = None,
+        keeping: Keeping | None = None, choice: Choice | None = None,
     ) -> bytes:  # fmt: skip
         """See `code.record_stub`."""
+
+    def choosing_routines(
+        self, at: int, plan: Plan, calls: int, pid_cell: int, tid_offset: int | None, claim: int
+    ) -> tuple[bytes, Routines]:
+        """See `calls.routines`."""
 
 
 def machine_of(number: int) -> Machine:

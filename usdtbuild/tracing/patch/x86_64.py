@@ -15,7 +15,7 @@ from ...machines.x86_64.lengths import usual_length
 from ...machines.x86_64.templates import TEMPLATES
 from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
-from . import code, evaluated, slots
+from . import calls, code, evaluated, slots
 from .code import Through, count_stub, routines, tell_stub
 from .forms import (
     JUMP,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..maps import Memory
     from ..model import Site, Target
     from ..plan import Plan
-    from .code import Back, Keeping, Known, Routines, Taken
+    from .code import Back, Choice, Keeping, Known, Routines, Taken
     from .evaluated import Action
     from .mirrors import Mirrors, Placed
 
@@ -51,6 +51,7 @@ __all__ = [
     "GROUP",
     "REACH",
     "TOLD",
+    "choosing_routines",
     "count_stub",
     "counting_routines",
     "evaluated_stub",
@@ -340,15 +341,25 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
     # The longest argument is an indexed memory operand that is tried: 65 bytes, with a string 84.
     sizes = [144 + 96 * len(spot.site.operands) + WORDS.around(plan, spot.target, spot.site.operands) for spot in spots]
     sizes.append(768 + evaluated.ROUTINES_SIZE * plan.evaluates)
+    if calls.chooses(plan):
+        rows = calls.Rows(plan)
+        sizes += [calls.ROUTINES_SIZE, *(rows.size(spot.target, spot.site) for spot in spots)]
     return -(-sum(sizes) // PAGE) * PAGE
 
 
 def record_stub(
     at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back,
-    keeping: Keeping | None = None,
+    keeping: Keeping | None = None, choice: Choice | None = None,
 ) -> bytes:  # fmt: skip
     """See `code.record_stub`."""
-    return code.record_stub(at, site, arguments, calls, lost, back, {}, keeping, evaluated.ending(WORDS))
+    return code.record_stub(at, site, arguments, calls, lost, back, {}, keeping, evaluated.ending(WORDS), choice)
+
+
+def choosing_routines(
+    at: int, plan: Plan, calls_at: int, pid_cell: int, tid_offset: int | None, claim: int
+) -> tuple[bytes, Routines]:
+    """See `calls.routines`."""
+    return calls.routines(WORDS, at, plan, calls_at, pid_cell, tid_offset, claim)
 
 
 def _as_it_is(operand: Operand, constant: int) -> str:
