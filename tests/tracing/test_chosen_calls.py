@@ -1,10 +1,13 @@
-"""`--depth`, `--below`, `--not-below`: what is passed by isn't recorded, and tables are those of the library inside."""
+"""`--depth`, `--below`, `--from` and their like: what is passed by isn't recorded, and tables are those of the library
+inside."""
 
 from __future__ import annotations
 
 import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ HEAD = """
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "own.h"
 #define PLAIN __attribute__((noipa))
 #define STAYS __asm__ volatile("" ::: "memory")
 static thread_local unsigned seed;
@@ -30,7 +34,8 @@ KINDS = (
     "{{ STAYS; if (n <= 0) return n; int r = f{0}(n - 2); STAYS; r += f{1}(n - 1); STAYS; return r; }}",
     "{{ STAYS; if (n <= 0) return n; return f{0}(n - 1); }}",
     "{{ STAYS; if (next() % 3 == 0) throw n; int r = n > 0 ? f{0}(n - 1) : n; STAYS; return r * 2; }}",
-    "{{ STAYS; int r = 0; if (n > 0) try {{ r = f{0}(n - 1); }} catch (int) {{ r = f{1}(n - 3); }} STAYS; return r; }}",
+    "{{ jmp_buf *before = back; int r = 0; STAYS; if (n > 0) try {{ r = f{0}(n - 1); }}"
+    " catch (int) {{ back = before; r = f{1}(n - 3); }} STAYS; return r; }}",
     "{{ jmp_buf here, *before = back; int r = 0; STAYS;"
     " if (setjmp(here) == 0) {{ back = &here; r = n > 0 ? f{0}(n - 1) : 0; }}"
     " STAYS; back = before; return r + (n > 0 ? f{1}(n - 4) : 0); }}",
@@ -43,10 +48,20 @@ static void *thread(void *of) { int sum = 0; for (unsigned n = 0; n < 40; n++) s
     return (void *)(long)sum; }
 static void handler(int) { turn(7); }
 PLAIN void signals() { STAYS; raise(SIGUSR1); STAYS; }
+PLAIN void windows(void)
+{
+    for (unsigned n = 0; n < 40; n++) {
+        turn(n);
+        if (n % 7 == 2) OWN_BEGIN(n);
+        turn(n + 50);
+        if (n % 7 == 4) OWN_END();
+    }
+}
 int main(void)
 {
     long sum = 0;
     pthread_t all[3];
+    windows();
     signal(SIGUSR1, handler);
     for (long i = 0; i < 3; i++)
         pthread_create(&all[i], nullptr, thread, (void *)(i * 100));
@@ -56,7 +71,7 @@ int main(void)
 }
 """
 FUNCTIONS = 14
-NAMES = ("-F", "f[0-9]*", "-F", "turn", "-F", "signals")
+NAMES = ("-F", "f[0-9]*", "-F", "turn", "-F", "signals", "-F", "windows")
 
 
 def source(number: int) -> str:
@@ -78,15 +93,19 @@ CUTS = (
     ("--below", "f3"), ("--below", "f1", "--below", "f[4-8]"), ("--not-below", "f2"), ("--not-below", "f?"),
     ("--below", "f[0-9]*", "--not-below", "f1*"), ("--below", "f[2-6]", "--depth", "3"),
     ("--not-below", "f4", "--depth", "6"), ("--below", "turn", "--not-below", "f[789]", "--depth", "7"),
+    ("--from", "own:begin", "--until", "own:end"), ("--from", "own:end"), ("--until", "own:begin"),
+    ("--from", "own:begin", "--until", "own:end", "--depth", "5", "--not-below", "f4"),
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=range(2))
-def program(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=[0, pytest.param(1, marks=pytest.mark.slow)])
+def program(request: pytest.FixtureRequest, run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chosen")
+    (folder / "own.d").write_text("provider own { probe begin(int n); probe end(); };\n")
     (folder / "p.cpp").write_text(source(request.param))
+    usdtbuild("header", folder / "own.d", "-o", folder / "own.h")
     # Without room between functions, returns right before a padding may be left alone.
-    flags = ("-O2", "-pthread", "-falign-functions=64", "-fpatchable-function-entry=7,5")
+    flags = ("-O2", "-pthread", "-DUSDT_LIVE", "-falign-functions=64", "-fpatchable-function-entry=7,5")
     run("g++", *flags, "p.cpp", "-o", "p", cwd=folder)
     return folder / "p"
 
@@ -116,21 +135,104 @@ def test_what_is_recorded_adds_up_to_what_is_added_up_inside(
 
 MANY = """
 #include <stdio.h>
+#include "own.h"
 #define PLAIN __attribute__((noipa))
 PLAIN long leaf(long n) { __asm__ volatile(""); return n + 1; }
 PLAIN long around(long n) { long sum = 0; for (long i = 0; i < n; i++) sum = leaf(sum); return sum + 1; }
-int main(void) { printf("%ld\\n", around(3000000)); return 0; }
+PLAIN void before(void) { __asm__ volatile(""); }
+int main(void) { before(); OWN_END(); printf("%ld\\n", around(3000000)); return 0; }
 """
 
 
-FEW = (("--depth", "2"), ("--not-below", "around"), ("--below", "main", "--depth", "2"))
+FEW = (
+    (("--depth", "2"), "before around"), (("--not-below", "around"), "before around"),
+    (("--below", "main", "--depth", "2"), "before around"), (("--until", "own:end"), "before"),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("cut", FEW, ids=" ".join)
-def test_calls_that_are_not_wanted_take_no_room(cut: tuple[str, ...], run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cut", "within"), FEW, ids=str)
+def test_calls_that_are_not_wanted_take_no_room(
+    cut: tuple[str, ...], within: str, run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
     """Three million calls have no room in the smallest buffers."""
+    (tmp_path / "own.d").write_text("provider own { probe end(); };\n")
+    usdtbuild("header", tmp_path / "own.d", "-o", tmp_path / "own.h")
     (tmp_path / "many.c").write_text(MANY)
     run("gcc", "-O2", "-fpatchable-function-entry=7,5", "many.c", "-o", "many", cwd=tmp_path)
     done = usdtbuild("trace", "--graph", "--engine", "patch", "--buffer", "1", *cut, "--", "./many", cwd=tmp_path)
     assert "lost" not in done.stderr + done.stdout
-    assert graph(done.stdout) == {("main", "1"), ("main", "around", "1")}
+    assert graph(done.stdout) == {("main", "1"), *(("main", one, "1") for one in within.split())}
+
+
+FAMILY = """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "own.h"
+#define PLAIN __attribute__((noipa))
+PLAIN int leaf(int n) { __asm__ volatile(""); return n + 1; }
+PLAIN int turn(int n) { n = leaf(n) + 1; __asm__ volatile(""); return n; }
+int main(int argc, char **argv)
+{
+    char *line = NULL;
+    size_t size = 0;
+    int sum = 0;
+    while (getline(&line, &size, stdin) > 0) {
+        void *library = dlopen(argv[argc - 1], RTLD_NOW);
+        int (*more)(int (*)(int), int) = (int (*)(int (*)(int), int))dlsym(library, "more");
+        sum += turn(1);
+        OWN_BEGIN();
+        sum += turn(2) + more(leaf, 3);
+        if (fork() == 0) {
+            sum += turn(4) + more(turn, 5);
+            _exit(0);
+        }
+        wait(NULL);
+        OWN_END();
+        sum += turn(6) + more(leaf, 7);
+        dlclose(library);
+        printf("%d\\n", sum);
+        fflush(stdout);
+    }
+    return 0;
+}
+"""
+MORE = 'int more(int (*f)(int), int n) { n = f(n) + 1; __asm__ volatile(""); return n; }\n'
+
+
+def test_a_running_process_with_children_and_a_library_that_comes_and_goes(
+    run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """What threads have open is in one place for all code of a process; each process has its own."""
+    (tmp_path / "own.d").write_text("provider own { probe begin(); probe end(); };\n")
+    usdtbuild("header", tmp_path / "own.d", "-o", tmp_path / "own.h")
+    (tmp_path / "p.c").write_text(FAMILY)
+    (tmp_path / "more.c").write_text(MORE)
+    flags = ("-O2", "-falign-functions=64", "-fpatchable-function-entry=7,5")
+    run("gcc", *flags, "-DUSDT_LIVE", "p.c", "-ldl", "-o", "p", cwd=tmp_path)
+    run("gcc", *flags, "-shared", "-fPIC", "more.c", "-o", "more.so", cwd=tmp_path)
+    with subprocess.Popen([tmp_path / "p", tmp_path / "more.so"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as running:  # fmt: skip
+        assert running.stdin is not None
+        assert running.stdout is not None
+        tracer = subprocess.Popen(
+            [sys.executable, "-m", "usdtbuild", "trace", "-v", "--graph", "--depth", "2", "-F", "turn", "-F", "leaf",
+             "-F", "more", "--from", "own:begin", "--until", "own:end", "-p", str(running.pid)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert tracer.stdout is not None
+        assert tracer.stderr is not None
+        assert "tracing process" in tracer.stderr.readline()
+        for _ in range(5):
+            running.stdin.write("go\n")
+            running.stdin.flush()
+            assert running.stdout.readline()
+        running.stdin.close()
+        out, errors = tracer.communicate(timeout=60)
+    assert running.returncode == 0
+    assert tracer.returncode == 0, errors
+    assert graph(out) == {
+        ("turn", "10"), ("turn", "leaf", "10"), ("more", "10"), ("more", "leaf", "5"), ("more", "turn", "5"),
+    }, out + errors  # fmt: skip

@@ -419,10 +419,12 @@ def _add_up_calls(asked: Asked, wishes: Wishes, shown: _Shown) -> int:
     _check_calls(shown, files)
     if not (job.pids or job.exes or job.engine == "patch" or not all(one.endswith(REPORT) for one in files)):
         return _show_calls(job, shown, files)
-    if cut.begin or cut.end:
-        raise UsageError("with -p, --exe and -o, calls are recorded from the start to the end:"
-                         " leave out --from and --until")  # fmt: skip
-    return run(asked._replace(job=_recording_calls(job)), wishes._replace(calls=shown.show), Until(params["verbose"]))
+    functions = cut._replace(begin="", end="")  # which probes there are, `run` tells
+
+    def show(tree: CallTree, targets: Sequence[Target]) -> bool:
+        return shown.show(tree, targets) & _has_all(functions, targets)
+
+    return run(asked._replace(job=_recording_calls(job)), wishes._replace(calls=show), Until(params["verbose"]))
 
 
 def _check_calls(shown: _Shown, outputs: Sequence[str]) -> None:
@@ -458,7 +460,10 @@ def _recording_calls(job: Job) -> Job:
         raise UsageError("--report and --graph with -p, --exe, -o or --engine patch need to know all returns of a"
                          f" function, and of {HOST.title} nobody does")  # fmt: skip
     job = _of_program(job)
-    return job._replace(wanted=job.wanted._replace(returns=True, frames=True), engine="patch")
+    probes = tuple(filter(None, (job.cut.begin, job.cut.end)))
+    order = (*job.wanted.order, *(("P", one) for one in probes))
+    return job._replace(wanted=job.wanted._replace(returns=True, frames=True, probes=probes, order=order),
+                        engine="patch")  # fmt: skip
 
 
 def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:

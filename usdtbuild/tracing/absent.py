@@ -40,13 +40,18 @@ class Absent(NamedTuple):
     others: tuple[str, ...] = ()
     option: str = ""
 
+    @property
+    def asked(self) -> str:
+        """What was asked for, as on the command line."""
+        return f"{self.option or f'-{self.rule} '}{self.pattern}"
+
     def __str__(self) -> str:
         meant = {name: name for name in (*self.others, *self.names)}
         if ":" not in self.pattern:
             meant = {name.rpartition(":")[2]: name for name in meant}
         close = difflib.get_close_matches(self.pattern, meant, 3)
         near = close if self.rule == PROBE_RULE else [*dict.fromkeys(meant[text] for text in close)]
-        text = f"nothing matches {self.option or f'-{self.rule} '}{self.pattern}"
+        text = f"nothing matches {self.asked}"
         if near:
             text += f"; did you mean {' or '.join(map(one_line, near))}?"
         left = len(self.names) - _FEW
@@ -73,6 +78,7 @@ def absent(wish: Job, targets: Sequence[Target], pid: int) -> list[Absent]:
     """Return the patterns that match nothing of a process, or of the program that it was, if it has ended; nor of
     the others that the trace is about."""
     found = []
+    options = {wish.cut.begin: "--from ", wish.cut.end: "--until "}
     for rule, pattern in unmatched(wish.wanted, targets):
         names, others = dict[str, None](), set[str]()  # the program's names stand before those of its libraries
         for image in _images(wish, wish.pids or (pid,)):
@@ -82,7 +88,8 @@ def absent(wish: Job, targets: Sequence[Target], pid: int) -> list[Absent]:
                     others.update(more)
         is_there = matches((*names, *others), of_file(pattern)[1])
         if not is_there and (names or not any(one.kind == _KINDS[rule] for one in targets)):
-            found.append(Absent(rule, pattern, tuple(names), tuple(sorted(filter(_is_short, others)))))
+            short = tuple(sorted(filter(_is_short, others)))
+            found.append(Absent(rule, pattern, tuple(names), short, options.get(pattern, "") if pattern else ""))
     return found
 
 

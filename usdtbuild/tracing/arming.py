@@ -294,10 +294,9 @@ class Arming:
         return numbered
 
     def _arm_targets(self, process: Process, targets: Sequence[Target]) -> None:
-        wish = self.wish
         self._places, self._touched = sum(len(target.sites) for target in targets), _touched(targets)
-        plan = Plan.of(wish, targets)
-        evaluating = plan._replace(where=wish.where, measures=wish.measures, whole=wish.normalize,
+        plan = Plan.of(self.wish, targets)
+        evaluating = plan._replace(where=self.wish.where, measures=self.wish.measures, whole=self.wish.normalize,
                                    apart=process.inside != process.pid and Ability.KERNEL not in self._can)  # fmt: skip
         if not evaluating.evaluates:
             self._arm_plan(process, plan._replace(pairs=process.pairs or 0))

@@ -14,7 +14,7 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from .model import ENTER, EXIT
+from .model import ENTER, EXIT, FRAMES
 from .selection import is_meant
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Frames:
             return
         while calls and self._is_over(calls[-1], event):
             yield self._end(calls.pop(), event, LEFT)
-        if len(calls) < _FAR:
+        if len(calls) < _FAR and len(event.frame) <= len(FRAMES):
             calls.append(event)
             yield event
 

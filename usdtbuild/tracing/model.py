@@ -227,7 +227,8 @@ class Event(NamedTuple):
     """One hit. `target` is the number of its Target; `values` are its arguments in order.
 
     `held` is for how long, in nanoseconds, its thread has stood for the tracer before: `own` time goes on without that.
-    `frame` is where on the stack a call's return address is, and at its entry what that is (`Wanted.frames`).
+    `frame` is where on the stack a call's return address is, and at its entry what that is (`Wanted.frames`); with a
+    third number the call isn't meant, only what is over when it is entered.
     `stack` are the calls that it is in, the innermost first, if these are asked for.
     """
 

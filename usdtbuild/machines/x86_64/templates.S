@@ -1498,6 +1498,7 @@ end end_keyed
         MIXED = 4               # it, or one around it, is on another stack than the one around that
         ROW_ROLES = 4           # of a function: what it means; whose that is at 0
         ROW_LEADERS = 8         # functions that jump to it, the last one 0
+        TELLS = 0x80            # in the highest byte of the thread's number
         NEAR = 1 << 20          # bytes between two calls of one stack, at most (`frames`)
 
 template record_chosen          # `record_begin` for a call or a return that may be passed by
@@ -1557,7 +1558,7 @@ template look_for_calls
         dec     %r9d
         jnz     2b
         pop     %r9
-        jmp     chosen          # there is none: the tracer chooses
+        jmp     unknown         # there is none
 4:      pop     %r9
         jmp     looked
 end look_for_calls
@@ -1644,6 +1645,23 @@ template open_call
         pop     %r9
 end open_call
 
+template unknown_thread         # a call is entered, and what is open nobody knows: it may tell of ends
+        mov     $1, %edx
+end unknown_thread
+
+template is_waiting             # whether calls that are entered are passed by until a probe is hit
+        movabs  switch, %eax
+        cmp     $waits, %eax
+        je      passed_over
+end is_waiting
+
+template switched               # such a probe is hit, or one that ends it
+        mov     (%rsi), %eax
+        movabs  %eax, switch
+        mov     $1, %esi
+        ret
+end switched
+
 # A call returns, and is closed if it is open, with what was left within it. If it isn't, only what was left is; where
 # as many are open as there is room for, those that had none were recorded.
 template returned
@@ -1690,10 +1708,18 @@ end returned
 
 template is_passed_over         # at `passed_over`: rsi = 1, if it doesn't tell of ends
         test    $1, %dl
-        jnz     chosen
+        jnz     tells
         mov     $1, %esi
         ret
 end is_passed_over
+
+template only_tells             # at `tells`: a record that tells of ends, and of no call
+        call    chosen
+        test    %rsi, %rsi
+        jz      1f
+        orb     $TELLS, THREAD + 3(%rsi)
+1:      ret
+end only_tells
 
 template is_chosen              # at `chosen`: as `claim`, behind the numbers of process and thread
         movabs  pid_cell, %eax

@@ -808,7 +808,7 @@ TEMPLATES = {
          Hole(73, "32", "calls_size", 0),
          Hole(79, "32", "calls_mask", 0),
          Hole(85, "64", "calls", 0),
-         Hole(104, "distance", "chosen", -4),
+         Hole(104, "distance", "unknown", -4),
          Hole(111, "distance", "looked", -4),)),
     "entered": Template(
         b"\x48\x8d\x94\x24\x00\x00\x00\x00\x8b\x79\x08\x85\xff\x0f\x84\x00\x00\x00\x00\x48\x89\xd0\x48\x2b"
@@ -840,6 +840,15 @@ TEMPLATES = {
          Hole(33, "distance", "passed_over", -4),
          Hole(43, "32", "room", 0),
          Hole(49, "distance", "chosen", -4),)),
+    "unknown_thread": Template(b"\xba\x01\x00\x00\x00"),
+    "is_waiting": Template(
+        b"\xa1\x00\x00\x00\x00\x00\x00\x00\x00\x3d\x00\x00\x00\x00\x0f\x84\x00\x00\x00\x00",
+        (Hole(1, "64", "switch", 0),
+         Hole(10, "32", "waits", 0),
+         Hole(16, "distance", "passed_over", -4),)),
+    "switched": Template(
+        b"\x8b\x06\xa3\x00\x00\x00\x00\x00\x00\x00\x00\xbe\x01\x00\x00\x00\xc3",
+        (Hole(3, "64", "switch", 0),)),
     "returned": Template(
         b"\x48\x8d\x94\x24\x00\x00\x00\x00\x8b\x79\x08\x85\xff\x0f\x84\x00\x00\x00\x00\x48\x8b\x44\x39\xf8"
         b"\x48\x29\xd0\x74\x5a\x72\x0a\xf7\x44\x39\x0c\x04\x00\x00\x00\x74\x3d\x48\x89\xf8\x48\x39\x54\x01"
@@ -855,7 +864,10 @@ TEMPLATES = {
          Hole(135, "distance", "chosen", -4),)),
     "is_passed_over": Template(
         b"\xf6\xc2\x01\x0f\x85\x00\x00\x00\x00\xbe\x01\x00\x00\x00\xc3",
-        (Hole(5, "distance", "chosen", -4),)),
+        (Hole(5, "distance", "tells", -4),)),
+    "only_tells": Template(
+        b"\xe8\x00\x00\x00\x00\x48\x85\xf6\x74\x04\x80\x4e\x13\x80\xc3",
+        (Hole(1, "distance", "chosen", -4),)),
     "is_chosen": Template(
         b"\xa1\x00\x00\x00\x00\x00\x00\x00\x00\x89\xc7\x64\x8b\x14\x25\x00\x00\x00\x00\xe9\x00\x00\x00\x00",
         (Hole(1, "64", "pid_cell", 0),

@@ -201,10 +201,10 @@ def record_stub(
 
 
 def choosing_routines(
-    at: int, plan: Plan, calls: int, pid_cell: int, tid_offset: int | None, claim: int
+    at: int, plan: Plan, calls: int, pid_cell: int, tid_offset: int | None, claims: Routines
 ) -> tuple[bytes, Routines]:
     """See `calls.routines`: nobody knows all returns of a function here."""
-    del at, plan, calls, pid_cell, tid_offset, claim
+    del at, plan, calls, pid_cell, tid_offset, claims
     return b"", {}
 
 

@@ -5,8 +5,10 @@ each returns, and to where. Who is entered or returns above them closes those th
 many are open as may be, or if those around it say so; its return is, too, because nothing that is open returns there.
 
 The tracer chooses once more, of what was recorded, so more may be recorded than is wanted, but nothing less. What tells
-of the end of an open call always is. So are all calls of a thread for which there is no memory, and those that are
-deeper than there is room for. Passed by is also who was jumped to; so a return at the place of an open call is its own.
+of the end of an open call always is; of a call that is to be passed by only that is meant (`Event.frame`). All calls of
+a thread for which there is no memory are recorded, too, and those that are deeper than there is room for.
+Passed by is also who was jumped to; so a return at the place of an open call is its own. A word behind the memory says
+whether calls are passed by until a probe is hit, in a process and those that it forks.
 
 The memory is the program's and belongs to a thread by the numbers of thread and process, so a forked child begins with
 nothing. Only its thread writes there. The handler of a signal may come between any two instructions; what it opens it
@@ -19,7 +21,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from ...machines.templates import Code
-from ..model import ENTER, EXIT, RECORD
+from ..model import ENTER, EXIT, PROBE, RECORD
 from ..selection import is_meant
 from .code import Choice
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 # As in the templates: for how many threads there is memory, what stands before the calls of each, and bytes of a call.
 _THREADS, _HEAD, _CALL = 512, 16, 24
 _ROOM = 16 << 10  # bytes for each thread, at most
+_SWITCH = 64  # bytes behind them, for one word
 _BELOW, _NOT_BELOW = 1, 2
 ROUTINES_SIZE = 1024  # at most
 GATE_SIZE = 32  # in each stub, with the row's own words
@@ -41,12 +44,14 @@ GATE_SIZE = 32  # in each stub, with the row's own words
 def chooses(plan: Plan) -> bool:
     """Whether some calls are passed by, and the code can tell which."""
     cut = plan.cut if plan.what == RECORD else None
-    return cut is not None and bool(cut.depth or cut.below or cut.not_below)
+    return cut is not None and bool(cut.depth or cut.below or cut.not_below or cut.begin or cut.end)
 
 
 def size(plan: Plan) -> int:
     """Return how many bytes the threads' memory has, 0 if there is none, or if it is elsewhere already."""
-    return _THREADS * _own_size(plan.cut) if plan.cut is not None and chooses(plan) and not plan.pairs else 0
+    if plan.cut is None or not chooses(plan) or plan.pairs:
+        return 0
+    return _THREADS * _own_size(plan.cut) + _SWITCH
 
 
 def _own_size(cut: Cut) -> int:
@@ -61,6 +66,7 @@ class Rows:
     def __init__(self, plan: Plan) -> None:
         self._roles: dict[int, int] = {}
         self._leaders: dict[int, list[int]] = {}
+        self._cut = plan.cut if chooses(plan) else None
         if plan.cut is None or not chooses(plan):
             return
         entries = [(target, site) for target in plan.targets if target.kind == ENTER for site in target.sites]
@@ -80,6 +86,9 @@ class Rows:
             return Choice("entered", struct.pack(f"<{len(words)}I", *(word & 0xFFFFFFFF for word in words)))
         if target.kind == EXIT and site.entry in self._roles:
             return Choice("returned", struct.pack("<I", site.entry & 0xFFFFFFFF))
+        if target.kind == PROBE and self._cut is not None:
+            is_end = is_meant(target, self._cut.end)
+            return Choice("switched", struct.pack("<I", _waits(self._cut) if is_end else 1))
         return None
 
     def size(self, target: Target, site: Site) -> int:
@@ -88,47 +97,56 @@ class Rows:
         return GATE_SIZE + len(choice.row) if choice is not None else 0
 
 
+def _waits(cut: Cut) -> int:
+    """Return what the word is while calls are passed by; it is 0 at first."""
+    return int(not cut.begin)
+
+
 def routines(
-    words: Words, at: int, plan: Plan, calls: int, pid_cell: int, tid_offset: int | None, claim: int
+    words: Words, at: int, plan: Plan, calls: int, pid_cell: int, tid_offset: int | None, claims: Routines
 ) -> tuple[bytes, Routines]:
-    """Return the code of the routines that choose, to stand at an address, and where each is; none where a thread
-    can't tell its number without a system call. `calls` is the address of the threads' memory, `claim` of what
-    claims a slot for a process and a thread."""
-    if tid_offset is None or plan.cut is None or not chooses(plan):
+    """Return the code of the routines that choose, to stand at an address, and where each is. Where a thread can't tell
+    its number without a system call, calls are only passed by until a probe is hit. `calls` is the address of the
+    threads' memory, `claims` has that of what claims a slot, and of what does for a process and a thread."""
+    cut = plan.cut
+    if cut is None or not chooses(plan):
         return b"", {}
-    cut, own = plan.cut, _own_size(plan.cut)
+    own = _own_size(cut)
     room = (own - _HEAD) // _CALL
     is_limited = 0 < cut.depth <= room  # then never more are open, and none is recorded for lack of room
-    values = {
+    values: dict[str, int | str] = {
         "calls": calls, "calls_bits": own.bit_length() - 1, "calls_size": own, "calls_mask": _THREADS * own - 1,
         "nothing_open": 0 if cut.below else _BELOW, "deepest": _CALL * cut.depth, "room": _CALL * room + is_limited,
-        "above": words.saved + 8, "pid_cell": pid_cell, "tid_offset": tid_offset,
+        "above": words.saved + 8, "pid_cell": pid_cell, "tid_offset": tid_offset or 0,
+        "switch": calls + _THREADS * own, "waits": _waits(cut),
+        "target": "chosen" if tid_offset is not None else "claim_slot",
     }  # fmt: skip
-    text, found = b"", {}
-    for name in ("entered", "returned"):
+    waiting = ("is_waiting",) if cut.begin or cut.end else ()
+    deep = ("not_too_deep",) if is_limited else ()
+    found, text = {}, b""
+
+    def add(name: str, *pieces: str) -> None:
+        nonlocal text
         found[name] = at + len(text)
         made = Code(words.templates, found[name])
-        made.add("own_calls", **values)
-        made.label("looked")
-        made.add(name, **values)
-        if name == "entered":
-            made.label("entered_within")
-            if is_limited:
-                made.add("not_too_deep", **values)
-            made.label("entered_alone")
-            made.add("open_call", **values)
-            made.label("chosen")
-            made.add("is_chosen", **values)
-        made.label("passed_over")
-        made.add("is_passed_over")
-        if name == "entered":
-            made.label("left")
-            made.add("close_left")
-        else:
-            made.label("chosen")
-            made.add("is_chosen", **values)
-        made.label("look")
-        made.add("look_for_calls", **values)
+        for piece in pieces:
+            if piece.endswith(":"):
+                made.label(piece[:-1])
+            else:
+                made.add(piece, **values)
         made.pad(words.fill, 16)
-        text += made.packed(claim_slot_for=claim, **words.numbers)
+        text += made.packed(claim_slot=claims["claim"], claim_slot_for=claims["claim_for"], **words.numbers)
+
+    over = "passed_over:", "is_passed_over"
+    unknown = ("unknown_thread", *waiting) if waiting else ()
+    if tid_offset is not None:
+        add("entered", "own_calls", "looked:", "entered", "entered_within:", *deep, "entered_alone:", *waiting,
+            "open_call", "chosen:", "is_chosen", *over, "tells:", "only_tells", "left:", "close_left",
+            "look:", "look_for_calls", "unknown:", *unknown, "jump")  # fmt: skip
+        add("returned", "own_calls", "looked:", "returned", *over, "tells:", "unknown:", "chosen:", "is_chosen",
+            "look:", "look_for_calls")  # fmt: skip
+    elif waiting:
+        add("entered", *unknown, "jump", *over, "tells:", "only_tells", "chosen:", "jump")
+    if waiting:
+        add("switched", "switched")
     return text, found

@@ -140,7 +140,7 @@ def _routines(
     if plan.evaluates:
         add(machine.counting_routines(here(), pid_cell, tid_offset, plan.string_size, known))
     if chooses(plan):
-        add(machine.choosing_routines(here(), plan, remembered_at, pid_cell, tid_offset, calls["claim_for"]))
+        add(machine.choosing_routines(here(), plan, remembered_at, pid_cell, tid_offset, calls))
     return text, calls
 
 

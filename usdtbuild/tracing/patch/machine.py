@@ -76,7 +76,7 @@ class Machine(Protocol):
         """See `code.record_stub`."""
 
     def choosing_routines(
-        self, at: int, plan: Plan, calls: int, pid_cell: int, tid_offset: int | None, claim: int
+        self, at: int, plan: Plan, calls: int, pid_cell: int, tid_offset: int | None, claims: Routines
     ) -> tuple[bytes, Routines]:
         """See `calls.routines`."""
 

@@ -233,6 +233,7 @@ _FLOATS = {4: "f4x", 8: "d"}
 _HEADER = struct.Struct("<QIII")  # behind the sequence: time, thread, site, process
 _SITE_AT, _THREAD_AT, _PROCESS_AT = 20, 16, 24
 _MOST_THREADS = 1 << 22  # the kernel's limit of thread numbers (PID_MAX_LIMIT)
+_TELLS = 1 << 31  # with a thread's number: the record only tells of ends of calls, and its frame is longer
 
 
 class Decoder:
@@ -260,7 +261,7 @@ class Decoder:
         kept = [
             raw[at * self.slot : (at + 1) * self.slot]
             for at, (site, pid, tid) in enumerate(zip(sites, pids, tids))
-            if site < count and pid in processes and tid <= _MOST_THREADS
+            if site < count and pid in processes and tid & ~_TELLS <= _MOST_THREADS
         ]
         self.dropped += len(sites) - len(kept)
         return b"".join(kept)
@@ -276,9 +277,10 @@ class Decoder:
             if values is None or not since <= when <= until:
                 self.dropped += 1
             elif frames:
-                found.append(Event(when, pid, tid, target, values[:-frames], 0, values[-frames:]))
+                frame = values[-frames:] if tid < _TELLS else (*values[-frames:], 0)
+                found.append(Event(when, pid, tid & ~_TELLS, target, values[:-frames], 0, frame))
             else:
-                found.append(Event(when, pid, tid, target, values))
+                found.append(Event(when, pid, tid & ~_TELLS, target, values))
         return found
 
     def count(self, raw: bytes) -> Counter[int]:

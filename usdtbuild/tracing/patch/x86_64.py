@@ -356,10 +356,10 @@ def record_stub(
 
 
 def choosing_routines(
-    at: int, plan: Plan, calls_at: int, pid_cell: int, tid_offset: int | None, claim: int
+    at: int, plan: Plan, calls_at: int, pid_cell: int, tid_offset: int | None, claims: Routines
 ) -> tuple[bytes, Routines]:
     """See `calls.routines`."""
-    return calls.routines(WORDS, at, plan, calls_at, pid_cell, tid_offset, claim)
+    return calls.routines(WORDS, at, plan, calls_at, pid_cell, tid_offset, claims)
 
 
 def _as_it_is(operand: Operand, constant: int) -> str:
