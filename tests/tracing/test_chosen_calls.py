@@ -100,9 +100,12 @@ CUTS = (
 
 @pytest.fixture(scope="module", params=[0, pytest.param(1, marks=pytest.mark.slow)])
 def program(request: pytest.FixtureRequest, run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("chosen")
+    return built(source(request.param), run, usdtbuild, tmp_path_factory.mktemp("chosen"))
+
+
+def built(made: str, run: Any, usdtbuild: Any, folder: Path) -> Path:
     (folder / "own.d").write_text("provider own { probe begin(int n); probe end(); };\n")
-    (folder / "p.cpp").write_text(source(request.param))
+    (folder / "p.cpp").write_text(made)
     usdtbuild("header", folder / "own.d", "-o", folder / "own.h")
     # Without room between functions, returns right before a padding may be left alone.
     flags = ("-O2", "-pthread", "-DUSDT_LIVE", "-falign-functions=64", "-fpatchable-function-entry=7,5")
@@ -124,13 +127,19 @@ def graph(out: str) -> set[tuple[str, ...]]:
 def test_what_is_recorded_adds_up_to_what_is_added_up_inside(
     cut: tuple[str, ...], program: Path, usdtbuild: Any, tmp_path: Path
 ) -> None:
+    found = graphs(cut, program, usdtbuild, tmp_path)
+    assert found[0] == found[1]
+
+
+def graphs(cut: tuple[str, ...], program: Path, usdtbuild: Any, tmp_path: Path) -> list[set[tuple[str, ...]]]:
+    """Return what the library inside shows, and what is recorded."""
     found = []
     for engine in ("inside", "patch"):
         done = usdtbuild("trace", "--graph", *cut, "--engine", engine, *NAMES, "--", program,
                          env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)})  # fmt: skip
         assert "lost" not in done.stderr
         found.append(graph(done.stdout))
-    assert found[0] == found[1]
+    return found
 
 
 MANY = """
@@ -147,6 +156,7 @@ int main(void) { before(); OWN_END(); printf("%ld\\n", around(3000000)); return 
 FEW = (
     (("--depth", "2"), "before around"), (("--not-below", "around"), "before around"),
     (("--below", "main", "--depth", "2"), "before around"), (("--until", "own:end"), "before"),
+    (("--min-time", "20ms"), "around"),
 )  # fmt: skip
 
 
@@ -162,6 +172,58 @@ def test_calls_that_are_not_wanted_take_no_room(
     done = usdtbuild("trace", "--graph", "--engine", "patch", "--buffer", "1", *cut, "--", "./many", cwd=tmp_path)
     assert "lost" not in done.stderr + done.stdout
     assert graph(done.stdout) == {("main", "1"), *(("main", one, "1") for one in within.split())}
+
+
+SLOW = """static thread_local unsigned slow;
+#define STAYS do { __asm__ volatile("" ::: "memory"); slow = slow * 1103515245 + 777; \\
+    if ((slow >> 16) % 1021 == 0) usleep(30000); } while (0)
+"""
+LASTING = (
+    ("--min-time", "10ms"), ("--min-time", "10ms", "--depth", "4"), ("--min-time", "20ms", "--below", "f[2-6]"),
+    ("--min-time", "10ms", "--from", "own:begin", "--until", "own:end"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sleeping(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = source(8).replace("turn(unsigned n) {", "turn(unsigned n) { slow = n;")
+    made = re.sub(r"#define STAYS .*\n", lambda _: SLOW, made)
+    return built(made, run, usdtbuild, tmp_path_factory.mktemp("sleeping"))
+
+
+@pytest.mark.parametrize("cut", LASTING, ids=" ".join)
+def test_calls_that_last_are_those_of_the_library_inside(
+    cut: tuple[str, ...], sleeping: Path, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """A busy machine makes any call last, so more tries are allowed. All returns of this program are seen."""
+    for _ in range(4):
+        found = graphs(cut, sleeping, usdtbuild, tmp_path)
+        if found[0] == found[1]:
+            break
+    assert found[0] == found[1]
+    assert len(found[0]) > 5
+
+
+LEFT = """
+#include <stdlib.h>
+#include <unistd.h>
+#define PLAIN __attribute__((noipa))
+PLAIN int leaf(int n) { __asm__ volatile(""); return n + 1; }
+PLAIN void ends(int n) { usleep(50000); exit(leaf(n)); }
+PLAIN int deep(int n) { if (n) n = deep(n - 1); else usleep(50000); __asm__ volatile(""); return n; }
+int main(void) { leaf(0); if (deep(1500)) return 1; leaf(1); ends(-1); return 2; }
+"""
+
+
+def test_calls_that_last_and_are_open_at_the_end_or_too_deep_for_what_is_remembered(
+    run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "left.c").write_text(LEFT)
+    run("gcc", "-O1", "-fno-optimize-sibling-calls", "-fpatchable-function-entry=7,5", "left.c", "-o", "left",
+        cwd=tmp_path)  # fmt: skip
+    done = usdtbuild("trace", "--report", "--min-time", "20ms", "--engine", "patch", "--", "./left", cwd=tmp_path)
+    rows = [line.split()[-2:] for line in done.stdout.splitlines()[1:]]
+    assert sorted(rows) == [["1", "ends"], ["1", "main"], ["1501", "deep"]]
 
 
 FAMILY = """

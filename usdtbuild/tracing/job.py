@@ -113,6 +113,11 @@ class Job(NamedTuple):
         return self.what == COUNT and not self.evaluates
 
     @property
+    def is_late(self) -> bool:
+        """Whether calls are recorded when they have lasted, which their arguments don't."""
+        return bool(self.wanted.frames and self.cut.least) and not self.arguments
+
+    @property
     def several(self) -> bool:
         """Whether there may be several processes that are to be traced, besides those that they start."""
         return len(self.pids) > 1 or self.running or bool(self.exes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
@@ -30,6 +31,7 @@ class Plan(NamedTuple):
     keys before the tracer has changed them. `last`: rings keep the last hits, up to what is waited for (`until`).
     `patience`: for so many seconds a thread waits for room while nothing is read. `apart`: threads and processes have
     other numbers where they run. `cut`: which calls are recorded; then `pairs` is where threads remember what is open.
+    `least`: so many ticks calls last at least, or aren't recorded, 0 if that isn't known there.
     """
 
     what: str
@@ -47,6 +49,7 @@ class Plan(NamedTuple):
     patience: float = 0.0
     apart: bool = False
     cut: Cut | None = None
+    least: int = 0
 
     @classmethod
     def of(cls, wish: Job, targets: Sequence[Target]) -> Plan:
@@ -55,7 +58,8 @@ class Plan(NamedTuple):
         asked = seen_alone(targets) if wish.wanted.frames else tuple(targets)
         return cls(wish.what, asked, wish.string_size, wish.buffer_size, breaks,
                    last=wish.last, until=wish.until, patience=wish.patience,
-                   cut=wish.cut if wish.wanted.frames else None)  # fmt: skip
+                   cut=wish.cut if wish.wanted.frames else None,
+                   least=_ticks(wish.cut.least) if wish.is_late else 0)  # fmt: skip
 
     @property
     def keeps(self) -> bool:
@@ -79,3 +83,9 @@ class Plan(NamedTuple):
     def evaluates(self) -> bool:
         """Whether a hit's arguments decide what is counted."""
         return self.where is not None or bool(self.measures)
+
+
+@lru_cache(maxsize=1)
+def _ticks(time: int) -> int:
+    """Return some ticks less of the processor's clock than nanoseconds are for sure: the tracer measures once more."""
+    return max(1, time * clock.rate() * 49 // (50 * 10**9))

@@ -28,7 +28,7 @@ from . import hosts, job
 from .containers import Family
 from .errors import TracerError
 from .measures import Tables, added
-from .model import COUNT, Totals, without_frames
+from .model import COUNT, ENTER, Totals, without_frames
 from .native import ticks_a_second
 from .patch.plausible import DAMAGED
 from .patch.rings import Decoder
@@ -111,6 +111,7 @@ class Session(Tracer):
         self._begun = time.monotonic_ns()
         self._clock = _Clock()
         self._decoders: dict[int, Decoder] = {}
+        self._functions: set[int] = set()  # targets of which calls may be recorded late
         self._members: dict[int, Family] = {}  # processes of which the records of a ring set can be
         self._recorded: dict[int, int] = {}
         self._waiting: deque[job.Raw | job.Mark | job.Read] = deque()  # what was told of the spool, and not decoded yet
@@ -263,6 +264,8 @@ class Session(Tracer):
 
     def _on_targets(self, message: job.Targets) -> None:
         self.targets += (one._replace(arguments=without_frames(one.arguments)) for one in message.targets)
+        if self.wish.is_late:
+            self._functions.update(one.number for one in message.targets if one.kind == ENTER)
 
     def _on_refused(self, message: job.Refused) -> None:
         self.refusals += message.refusals
@@ -280,7 +283,7 @@ class Session(Tracer):
         (self.news if message.at_once else self.warnings if message.always else self.notes).append(message.text)
 
     def _on_sites(self, message: job.Sites) -> None:
-        self._decoders[message.rings] = Decoder(message.shape, message.specs)
+        self._decoders[message.rings] = Decoder(message.shape, message.specs, self._functions)
         self._members[message.rings] = self._families.setdefault(message.family, Family())
 
     def _on_seen(self, message: job.Seen) -> None:

@@ -1488,17 +1488,23 @@ end end_keyed
         THREADS_MASK = 511      # for so many threads, plus 1, there is memory
         LOOKS = 8               # places that a thread may have
         OPEN = 8                # of a thread: how many bytes of calls are open; its process and number are at 0
-        CALL = 24               # bytes of an open call; the first is at 16
+        CALL = 40               # bytes of an open call; the first is at 16
         PLACE = 16 - CALL       # of the last open call, behind OPEN: where on the stack it returns
         BACK = 24 - CALL        # to where
         WHOSE = 32 - CALL       # the function
         ROLES = 36 - CALL       # what it and those around it mean for calls within
+        SINCE = 40 - CALL       # when it was entered
+        NUMBER = 48 - CALL      # its target's number
         BELOW = 1
         NOT_BELOW = 2
         MIXED = 4               # it, or one around it, is on another stack than the one around that
+        GIVEN = 8               # it is recorded, and so are all around it
         ROW_ROLES = 4           # of a function: what it means; whose that is at 0
-        ROW_LEADERS = 8         # functions that jump to it, the last one 0
+        ROW_NUMBER = 8          # its target's number
+        ROW_LEADERS = 12        # functions that jump to it, the last one 0
         TELLS = 0x80            # in the highest byte of the thread's number
+        LATE = 0x40
+        HEADER = 32             # bytes of a record before its arguments
         NEAR = 1 << 20          # bytes between two calls of one stack, at most (`frames`)
 
 template record_chosen          # `record_begin` for a call or a return that may be passed by
@@ -1594,8 +1600,10 @@ template close_left             # at `left`: what isn't open any more, but for w
         pop     %rsi
         jmp     entered_within
 3:      pop     %rsi
-4:      or      $1, %rdx
-        sub     $CALL, %edi
+4:      testl   $GIVEN, ROLES(%rcx,%rdi)
+        jz      5f
+        or      $1, %rdx
+5:      sub     $CALL, %edi
         mov     %edi, OPEN(%rcx)
         jz      entered_alone
         mov     %rdx, %rax
@@ -1612,7 +1620,7 @@ end not_too_deep
 
 # Open the call, if the roles of those around it let it be recorded. It is written before it counts, and again if the
 # handler of a signal has written there in between.
-template open_call
+        .macro  allow_call
         mov     $nothing_open, %eax
         test    %edi, %edi
         cmovnz  ROLES(%rcx,%rdi), %eax
@@ -1621,9 +1629,8 @@ template open_call
         or      ROW_ROLES(%rsi), %eax
         test    $BELOW, %eax
         jz      passed_over
-        and     $-8, %rdx
         cmp     $room, %edi
-        jae     chosen
+        jae     too_deep
         push    %r9
         test    %edi, %edi
         jz      1f
@@ -1632,18 +1639,131 @@ template open_call
         cmp     $NEAR, %r9
         jbe     1f
         or      $MIXED, %eax
-1:      mov     %rdx, PLACE + CALL(%rcx,%rdi)
+1:
+        .endm
+        .macro  write_call
+        mov     %rdx, PLACE + CALL(%rcx,%rdi)
         mov     %eax, ROLES + CALL(%rcx,%rdi)
         mov     (%rsi), %r9d
         mov     %r9d, WHOSE + CALL(%rcx,%rdi)
         mov     (%rdx), %r9
         mov     %r9, BACK + CALL(%rcx,%rdi)
+        .endm
+        .macro  count_call
         lea     CALL(%rdi), %r9d
         mov     %r9d, OPEN(%rcx)
         cmp     %rdx, PLACE + CALL(%rcx,%rdi)
-        jne     1b
+        .endm
+
+template open_call
+        allow_call
+        or      $GIVEN, %eax
+        and     $-8, %rdx
+2:      write_call
+        count_call
+        jne     2b
         pop     %r9
 end open_call
+
+# Likewise; but it is recorded when it returns, or a call within, if that has lasted; at once only if it tells of ends.
+template open_call_later
+        allow_call
+        push    %r8
+        push    %r10
+        and     $~GIVEN, %eax
+        mov     %rdx, %r10
+        mov     %eax, %r8d
+        test    $1, %dl
+        jz      2f
+        or      $GIVEN, %r8d
+2:      rdtsc
+        shl     $32, %rdx
+        or      %rax, %rdx
+        mov     %rdx, %rax
+        mov     %r10, %rdx
+        mov     %rax, %r10
+        mov     %r8d, %eax
+        and     $-8, %rdx
+3:      write_call
+        mov     %r10, SINCE + CALL(%rcx,%rdi)
+        mov     ROW_NUMBER(%rsi), %r9d
+        mov     %r9d, NUMBER + CALL(%rcx,%rdi)
+        count_call
+        jne     3b
+        pop     %r10
+        pop     %r8
+        pop     %r9
+        test    $GIVEN, %eax
+        jnz     chosen
+        mov     $1, %esi
+        ret
+end open_call_later
+
+# At `too_deep`: all that are open are recorded before this one, which has no room.
+template give_all
+        push    %r9
+        testl   $GIVEN, ROLES(%rcx,%rdi)
+        jnz     1f
+        mov     %edi, %r9d
+        xor     %edx, %edx
+        movabs  $1 << 63, %rsi
+        call    give
+        test    %r9d, %r9d
+        jz      2f
+1:      pop     %r9
+        jmp     chosen
+2:      pop     %r9
+        xor     %esi, %esi
+        ret
+end give_all
+
+# Record, up to r9, what is open and isn't recorded, from the outermost on, as long as it has lasted: rsi ticks, and rdx
+# is now. r9 becomes 0 where there is no room. Who interrupts this finds each call as one that is recorded.
+template give_calls
+        push    %rdi
+        xor     %edi, %edi
+1:      add     $CALL, %edi
+        cmp     %r9d, %edi
+        ja      4f
+        testl   $GIVEN, ROLES(%rcx,%rdi)
+        jnz     1b
+        mov     %rdx, %rax
+        sub     SINCE(%rcx,%rdi), %rax
+        cmp     %rsi, %rax
+        jl      4f
+        orl     $GIVEN, ROLES(%rcx,%rdi)
+        push    %rcx
+        push    %rdx
+        push    %rsi
+        push    %rdi
+        movabs  pid_cell, %eax
+        mov     %eax, %edi
+        mov     %fs:tid_offset, %edx
+        call    claim_slot_for
+        test    %rsi, %rsi
+        jz      2f
+        mov     24(%rsp), %rcx
+        add     (%rsp), %rcx
+        mov     SINCE(%rcx), %rax
+        mov     %rax, TIME(%rsi)
+        mov     NUMBER(%rcx), %eax
+        mov     %eax, SITE(%rsi)
+        orb     $LATE, THREAD + 3(%rsi)
+        mov     PLACE(%rcx), %rax
+        mov     %rax, HEADER(%rsi)
+        mov     BACK(%rcx), %rax
+        mov     %rax, HEADER + 8(%rsi)
+        mov     %rdi, (%rsi)
+        jmp     3f
+2:      xor     %r9d, %r9d
+3:      pop     %rdi
+        pop     %rsi
+        pop     %rdx
+        pop     %rcx
+        jmp     1b
+4:      pop     %rdi
+        ret
+end give_calls
 
 template unknown_thread         # a call is entered, and what is open nobody knows: it may tell of ends
         mov     $1, %edx
@@ -1671,7 +1791,7 @@ template returned
         jz      passed_over
         mov     PLACE(%rcx,%rdi), %rax
         sub     %rdx, %rax
-        je      5f
+        je      ended
         jb      1f
         testl   $MIXED, ROLES(%rcx,%rdi)
         jz      4f
@@ -1683,28 +1803,67 @@ template returned
         cmp     %edx, WHOSE(%rcx,%rax)
         pop     %rdx
         cmove   %rax, %rdi
-        je      5f
+        je      ended
 3:      sub     $CALL, %rax
         jnz     2b
         mov     %rdx, %rax
 7:      sub     PLACE(%rcx,%rdi), %rax
         cmp     $NEAR, %rax
         ja      4f
+        testl   $GIVEN, ROLES(%rcx,%rdi)
+        jz      8f
         or      $1, %rdx
-        mov     %rdx, %rax
+8:      mov     %rdx, %rax
         sub     $CALL, %edi
         mov     %edi, OPEN(%rcx)
         jnz     7b
 4:      cmp     $room, %edi
         jb      passed_over
         jmp     chosen
-5:      sub     $CALL, %edi     # those too that have jumped there
-        jz      6f
-        cmp     %rdx, PLACE(%rcx,%rdi)
-        je      5b
-6:      mov     %edi, OPEN(%rcx)
-        jmp     chosen
 end returned
+
+template close_ended            # at `ended`: those too that have jumped there
+1:      sub     $CALL, %edi
+        jz      2f
+        cmp     %rdx, PLACE(%rcx,%rdi)
+        je      1b
+2:      mov     %edi, OPEN(%rcx)
+        jmp     chosen
+end close_ended
+
+template close_ended_later      # likewise; recorded is what has lasted, with all around it
+        push    %r8
+        push    %r9
+        mov     %edi, %r9d
+        mov     %edi, %r8d
+1:      sub     $CALL, %r8d
+        jz      2f
+        cmp     %rdx, PLACE(%rcx,%r8)
+        je      1b
+2:      rdtsc
+        shl     $32, %rdx
+        or      %rax, %rdx
+        movabs  $least, %rsi
+        testl   $GIVEN, ROLES + CALL(%rcx,%r8)
+        jnz     3f
+        mov     %rdx, %rax
+        sub     SINCE + CALL(%rcx,%r8), %rax
+        cmp     %rsi, %rax
+        jl      4f
+3:      call    give
+        mov     %r8d, OPEN(%rcx)
+        test    %r9d, %r9d
+        pop     %r9
+        pop     %r8
+        jnz     chosen
+        xor     %esi, %esi      # none is recorded of what was around it, so it isn't
+        ret
+4:      mov     %r8d, OPEN(%rcx)
+        pop     %r9
+        pop     %r8
+        mov     $1, %esi
+        ret
+end close_ended_later
 
 template is_passed_over         # at `passed_over`: rsi = 1, if it doesn't tell of ends
         test    $1, %dl

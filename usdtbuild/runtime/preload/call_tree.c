@@ -255,11 +255,13 @@ static inline USDT_LIVE_FAST_HANDLER const opened *pop(stack *self)
 	return o;
 }
 
-/* Forget the topmost open call, which was left without a return. What it has called has its time still. */
+/* Forget the topmost open call, which was left without a return. What it has called has its time still; so it has lasted, too, if that has. */
 static USDT_LIVE_FAST_HANDLER void forget_one(stack *self)
 {
 	const opened *o = pop(self);
 
+	if (least && o->in_children && o->node)
+		nodes[o->node].calls++;
 	if (self->depth)
 		self->open[self->depth - 1].in_children += o->in_children;
 }

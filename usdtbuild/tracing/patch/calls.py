@@ -10,6 +10,11 @@ a thread for which there is no memory are recorded, too, and those that are deep
 Passed by is also who was jumped to; so a return at the place of an open call is its own. A word behind the memory says
 whether calls are passed by until a probe is hit, in a process and those that it forks.
 
+Of which nothing is wanted that doesn't last (`--min-time`), a call is recorded when it returns and has lasted, with the
+time of its entry and behind all that are open around it, which have lasted longer. What has lasted and is open at the
+end the tracer takes from the memory. That holds no address that code goes to: forked processes share it, and may have
+other rights.
+
 The memory is the program's and belongs to a thread by the numbers of thread and process, so a forked child begins with
 nothing. Only its thread writes there. The handler of a signal may come between any two instructions; what it opens it
 closes, so at worst a call is open that isn't any more, and the next one above it on the stack closes it.
@@ -21,30 +26,38 @@ import struct
 from typing import TYPE_CHECKING
 
 from ...machines.templates import Code
+from .. import clock
 from ..model import ENTER, EXIT, PROBE, RECORD
 from ..selection import is_meant
 from .code import Choice
+from .rings import late_record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from mmap import mmap
+
     from ..job import Cut
     from ..model import Site, Target
     from ..plan import Plan
     from .code import Routines
     from .evaluated import Words
+    from .injection import Shared
+    from .rings import Write
 
 # As in the templates: for how many threads there is memory, what stands before the calls of each, and bytes of a call.
-_THREADS, _HEAD, _CALL = 512, 16, 24
+_THREADS, _HEAD, _CALL = 512, 16, 40
 _ROOM = 16 << 10  # bytes for each thread, at most
 _SWITCH = 64  # bytes behind them, for one word
-_BELOW, _NOT_BELOW = 1, 2
-ROUTINES_SIZE = 1024  # at most
+_THREAD, _OPEN_CALL = struct.Struct("<III"), struct.Struct("<QQIIQI")
+_BELOW, _NOT_BELOW, _GIVEN = 1, 2, 8
+ROUTINES_SIZE = 1536  # at most
 GATE_SIZE = 32  # in each stub, with the row's own words
 
 
 def chooses(plan: Plan) -> bool:
     """Whether some calls are passed by, and the code can tell which."""
     cut = plan.cut if plan.what == RECORD else None
-    return cut is not None and bool(cut.depth or cut.below or cut.not_below or cut.begin or cut.end)
+    return cut is not None and any((plan.least, *cut._replace(least=0)))
 
 
 def size(plan: Plan) -> int:
@@ -82,7 +95,8 @@ class Rows:
     def choice(self, target: Target, site: Site) -> Choice | None:
         """Return what a site's stub asks; None if it records all hits."""
         if target.kind == ENTER and site.address in self._roles:
-            words = [site.address, self._roles[site.address], *self._leaders.get(site.address, ()), 0]
+            leaders = self._leaders.get(site.address, ())
+            words = [site.address, self._roles[site.address], target.number, *leaders, 0]
             return Choice("entered", struct.pack(f"<{len(words)}I", *(word & 0xFFFFFFFF for word in words)))
         if target.kind == EXIT and site.entry in self._roles:
             return Choice("returned", struct.pack("<I", site.entry & 0xFFFFFFFF))
@@ -119,6 +133,7 @@ def routines(
         "nothing_open": 0 if cut.below else _BELOW, "deepest": _CALL * cut.depth, "room": _CALL * room + is_limited,
         "above": words.saved + 8, "pid_cell": pid_cell, "tid_offset": tid_offset or 0,
         "switch": calls + _THREADS * own, "waits": _waits(cut),
+        "least": plan.least,
         "target": "chosen" if tid_offset is not None else "claim_slot",
     }  # fmt: skip
     waiting = ("is_waiting",) if cut.begin or cut.end else ()
@@ -135,18 +150,57 @@ def routines(
             else:
                 made.add(piece, **values)
         made.pad(words.fill, 16)
-        text += made.packed(claim_slot=claims["claim"], claim_slot_for=claims["claim_for"], **words.numbers)
+        claim, claim_for = claims["claim"], claims["claim_for"]
+        text += made.packed(claim_slot=claim, claim_slot_for=claim_for, give=found.get("give", 0), **words.numbers)
 
     over = "passed_over:", "is_passed_over"
+    later = "_later" * bool(plan.least)
+    deeper = ("too_deep:", "give_all") if later else ()
+    opened = f"open_call{later}", *(() if later else ("too_deep:",)), "chosen:", "is_chosen"
     unknown = ("unknown_thread", *waiting) if waiting else ()
     if tid_offset is not None:
+        if plan.least:
+            add("give", "give_calls")
         add("entered", "own_calls", "looked:", "entered", "entered_within:", *deep, "entered_alone:", *waiting,
-            "open_call", "chosen:", "is_chosen", *over, "tells:", "only_tells", "left:", "close_left",
+            *opened, *over, "tells:", "only_tells", "left:", "close_left", *deeper,
             "look:", "look_for_calls", "unknown:", *unknown, "jump")  # fmt: skip
         add("returned", "own_calls", "looked:", "returned", *over, "tells:", "unknown:", "chosen:", "is_chosen",
-            "look:", "look_for_calls")  # fmt: skip
+            "ended:", f"close_ended{later}", "look:", "look_for_calls")  # fmt: skip
     elif waiting:
         add("entered", *unknown, "jump", *over, "tells:", "only_tells", "chosen:", "jump")
     if waiting:
         add("switched", "switched")
     return text, found
+
+
+class LeftOpen:
+    """Calls that processes' first threads have open at the end, that have lasted and aren't recorded: nothing comes any
+    more that would have them recorded. `waits`: they are still to be handed over."""
+
+    def __init__(self, plan: Plan, slot: int) -> None:
+        self._plan, self._slot, self._at = plan, slot, 0
+        self._shared: Shared | None = None
+        self.waits = False
+
+    def begin(self, shared: Shared | None, at: int) -> None:
+        """They are remembered in shared memory from here on; 0: elsewhere."""
+        self._shared, self._at, self.waits = shared, at, bool(at and self._plan.least)
+
+    def give(self, write: Write) -> int:
+        """Hand over their records, once; return how many."""
+        if not self.waits or self._shared is None:
+            return 0
+        found = list(self._found(self._shared.data, clock.now()[0]))
+        self.waits = write(memoryview(b"".join(found))) is False
+        return 0 if self.waits else len(found)
+
+    def _found(self, data: mmap, now: int) -> Iterator[bytes]:
+        """Yield their records; the program may have written anything there."""
+        own = _own_size(self._plan.cut) if self._plan.cut is not None else 0
+        for at in range(self._at, self._at + _THREADS * own, own):
+            tid, pid, size = _THREAD.unpack_from(data, at)
+            last = at + _HEAD + min(size, own - _HEAD - _CALL + 1)
+            for call in range(at + _HEAD, last, _CALL) if tid == pid else ():
+                place, back, _, roles, since, number = _OPEN_CALL.unpack_from(data, call)
+                if not roles & _GIVEN and now - since >= self._plan.least:
+                    yield late_record(since, tid, number, pid, (place, back)).ljust(self._slot, b"\0")

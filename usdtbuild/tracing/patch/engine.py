@@ -22,7 +22,7 @@ from ..model import COUNT, LIBRARIES, STRING, Refusal, Totals
 from ..plan import Plan
 from ..running import status_field
 from ..spare import spare_memory
-from . import again, code, journal, layout, leftovers, machine, tables, way_back
+from . import again, calls, code, journal, layout, leftovers, machine, tables, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow
 from .kept import Kept
@@ -98,7 +98,7 @@ class PatchEngine:
         self.paired_by, self.pair_keys = self, list[Any]()  # where begins of pairs wait, and their keys
         self._limited = self._over = False  # over: the rings take the place of an earlier trace's
         self.dropped = self.waited = 0  # records in damaged rings, and ticks that threads have waited for room
-        self._begun, self.plausible = clock.now(), Plausible()
+        self._begun, self.plausible, self._open = clock.now(), Plausible(), calls.LeftOpen(plan, self.shape.slot)
 
     # -- arming ------------------------------------------------------------------------------------------------------
 
@@ -125,6 +125,7 @@ class PatchEngine:
             refusals += self._arm(prepared.stretches, memory)
         assert self.layout is not None
         self.mapping = prepared.mapping
+        self._open.begin(self.shared, self.layout.pairs and self.mapping.file_offset(self.layout.pairs))
         self._counters = [prepared.mapping.file_offset(address) for address in self.layout.counter_of]
         return refusals
 
@@ -296,12 +297,12 @@ class PatchEngine:
         if self.rings is None:
             return 0
         count, self.dropped, self.waited = self.rings.collect(write, final=final), *self.rings.told()
-        return count
+        return count + (self._open.give(write) if final else 0)
 
     def holds(self) -> bool:
         """Whether records are left in the rings."""
         holds, self.dropped = (self.rings.holds(), self.rings.dropped) if self.rings else (False, self.dropped)
-        return holds
+        return holds or self._open.waits
 
     def totals(self) -> Totals:
         """Return hits by target (with COUNT), and lost hits by target (with RECORD)."""

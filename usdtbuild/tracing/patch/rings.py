@@ -11,6 +11,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import native
@@ -234,13 +235,17 @@ _HEADER = struct.Struct("<QIII")  # behind the sequence: time, thread, site, pro
 _SITE_AT, _THREAD_AT, _PROCESS_AT = 20, 16, 24
 _MOST_THREADS = 1 << 22  # the kernel's limit of thread numbers (PID_MAX_LIMIT)
 _TELLS = 1 << 31  # with a thread's number: the record only tells of ends of calls, and its frame is longer
+# Likewise: the record is of a call that was entered before, with its target's number in place of the site's.
+_LATE = 1 << 30
+_LATE_RECORD, _FRAME = struct.Struct("<QQIIIIQQ"), struct.Struct("<QQ")
 
 
 class Decoder:
     """Raw bytes of slots to events; `clock` turns what the processor's clock said into nanoseconds."""
 
-    def __init__(self, shape: Shape, specs: Sequence[SiteSpec]) -> None:
-        self._shape, self.slot = shape, shape.slot
+    def __init__(self, shape: Shape, specs: Sequence[SiteSpec], functions: Collection[int] = ()) -> None:
+        """`functions` are the numbers of targets, now and later, of which there may be records that came late."""
+        self._shape, self.slot, self._functions = shape, shape.slot, functions
         self._sites = [
             (spec.target, _reader(spec, shape.string_size), sum(one in FRAMES for one in spec.arguments))
             for spec in specs
@@ -261,7 +266,9 @@ class Decoder:
         kept = [
             raw[at * self.slot : (at + 1) * self.slot]
             for at, (site, pid, tid) in enumerate(zip(sites, pids, tids))
-            if site < count and pid in processes and tid & ~_TELLS <= _MOST_THREADS
+            if (site in self._functions if tid & _LATE else site < count)
+            and pid in processes
+            and tid & ~(_TELLS | _LATE) <= _MOST_THREADS
         ]
         self.dropped += len(sites) - len(kept)
         return b"".join(kept)
@@ -272,13 +279,17 @@ class Decoder:
         unpack, sites, found = _HEADER.unpack_from, self._sites, []
         for at in range(0, len(raw), self._shape.slot):
             ticks, tid, site, pid = unpack(raw, at + 8)
-            target, read, frames = sites[site]
-            values, when = read(raw, at), clock(ticks)
+            when = clock(ticks)
+            if tid & _LATE:
+                target, values, frames = site, _FRAME.unpack_from(raw, at + HEADER), len(FRAMES)
+            else:
+                target, read, frames = sites[site]
+                values = read(raw, at)
             if values is None or not since <= when <= until:
                 self.dropped += 1
             elif frames:
                 frame = values[-frames:] if tid < _TELLS else (*values[-frames:], 0)
-                found.append(Event(when, pid, tid & ~_TELLS, target, values[:-frames], 0, frame))
+                found.append(Event(when, pid, tid & ~(_TELLS | _LATE), target, values[:-frames], 0, frame))
             else:
                 found.append(Event(when, pid, tid & ~_TELLS, target, values))
         return found
@@ -286,10 +297,21 @@ class Decoder:
     def count(self, raw: bytes) -> Counter[int]:
         """Return how many events of each target a chunk holds, which takes a fraction of the time."""
         found: Counter[int] = Counter()
-        for site, count in Counter(memoryview(raw).cast("I")[_SITE_AT // 4 :: self.slot // 4].tolist()).items():
+        words, step = memoryview(raw).cast("I"), self.slot // 4
+        sites: Sequence[int] = words[_SITE_AT // 4 :: step].tolist()
+        if self._functions:
+            late = [tid & _LATE for tid in words[_THREAD_AT // 4 :: step].tolist()]
+            found.update(compress(sites, late))
+            sites = [site for site, is_late in zip(sites, late) if not is_late]
+        for site, count in Counter(sites).items():
             if site < len(self._sites):
                 found[self._sites[site][0]] += count
         return found
+
+
+def late_record(time: int, tid: int, number: int, pid: int, frame: tuple[int, int]) -> bytes:
+    """Return a record of a call that was entered before, of a target with this number."""
+    return _LATE_RECORD.pack(0, time, tid | _LATE, number, pid, 0, *frame)
 
 
 def _reader(spec: SiteSpec, longest: int) -> Callable[[bytes, int], tuple[Value, ...] | None]:
