@@ -6,6 +6,7 @@ Each input is taken, or refused in a word, within bounds (`held`), and what is t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import mmap
 import os
@@ -63,7 +64,7 @@ def changed(name: str, change: Callable[[bytearray, random.Random], None]) -> Ca
 
 # -- rings -------------------------------------------------------------------------------------------------------------
 
-PID, TID, TICKS = 4321, 4322, 5
+PID, TID, TICKS, LATE = 4321, 4322, 5, 12  # a target of which records may come late
 STRINGS = 16
 ARGUMENTS = (Argument("n", "int", 4, True, INTEGER), Argument("s", "char *", 8, False, STRING))
 WRITE = struct.Struct("<BIQ")  # an input is such: when, where, what
@@ -97,7 +98,7 @@ def read_rings(content: bytes) -> None:
     memory = mmap.mmap(-1, SHAPE.stride * RINGS)
     reader = rings.Rings(memory, 0, SHAPE, lambda start, size: True)
     spec = rings.SiteSpec(9, ARGUMENTS, ((4, True, False), (8, False, False)), rings.string_places(ARGUMENTS, STRINGS))
-    decoder = rings.Decoder(SHAPE, [spec])
+    decoders = rings.Decoder(SHAPE, [spec]), rings.Decoder(SHAPE, [spec], {LATE})
     writes = [WRITE.unpack_from(content, at) for at in range(0, len(content) // WRITE.size * WRITE.size, WRITE.size)]
     taken: list[bytes] = []
     for tick in range(TICKS + 1):
@@ -111,13 +112,18 @@ def read_rings(content: bytes) -> None:
         count = reader.collect(lambda piece: taken.append(bytes(piece)), final=tick == TICKS)
         assert count <= SHAPE.slots * RINGS * 5
         assert count * SHAPE.slot == sum(map(len, taken))
-        for raw in taken:
+        for raw, decoder in itertools.product(taken, decoders):
             sound = decoder.checked(raw, {PID})
-            decoder.count(sound)
+            assert {*decoder.count(sound)} <= {9, LATE}
             for event in decoder.events(sound, lambda ticks: ticks, 0, 1 << 60):
-                assert (event.pid, event.target) == (PID, 9)
+                assert event.pid == PID
                 assert 0 <= event.tid <= 1 << 22
                 assert 0 <= event.time <= 1 << 60
+                if event.target == LATE:
+                    assert decoder is decoders[1]
+                    assert (event.values, len(event.frame)) == ((), 2 + (event.frame[2:] == (0,)))
+                    continue
+                assert event.target == 9
                 text = event.values[1]
                 assert isinstance(text, (int, type(None))) or len(text) <= STRINGS  # type: ignore[arg-type]
     reader.holds()
