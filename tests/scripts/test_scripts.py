@@ -161,8 +161,8 @@ def watch(app: Path, usdtbuild: Any, need: Any, run: Any, tmp_path: Path, reques
             if language == "gdb":
                 program.stdin.close()  # gdb ends with it
             else:
-                time.sleep(0.5)
-                tracer.send_signal(signal.SIGINT)
+                _until_idle(tracer.pid)
+                tracer.send_signal(signal.SIGINT)  # bpftrace leaves what it hasn't read
             tracer.wait(timeout=200)  # DTrace takes 8 seconds of processor time to end
         finally:
             for one in (tracer, program):
@@ -194,6 +194,17 @@ def _until_armed(tracer: subprocess.Popen[Any], pid: int, app: Path, probes: int
         memory.close()
         time.sleep(0.05)
     pytest.fail(f"the tracer set no breakpoints ({tracer.poll()})")
+
+
+def _until_idle(pid: int) -> None:
+    """Wait until a process has slept for half a second, so that it waits for nothing but hits: it may be late."""
+    idle, before, deadline = 0, "", time.monotonic() + 60
+    while idle < 10 and time.monotonic() < deadline:
+        time.sleep(0.05)
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        now = " ".join(fields[10:12])  # its processor time
+        idle = idle + 1 if state == "S" and now == before else 0
+        before = now
 
 
 def slow_for(*values: str) -> list[Any]:
