@@ -123,7 +123,9 @@ def graph(out: str) -> set[tuple[str, ...]]:
     return found
 
 
-@pytest.mark.parametrize("cut", CUTS, ids=" ".join)
+@pytest.mark.parametrize("cut", [
+    pytest.param(one, id=" ".join(one), marks=[pytest.mark.slow] * (at % 2)) for at, one in enumerate(CUTS)
+])  # fmt: skip
 def test_what_is_recorded_adds_up_to_what_is_added_up_inside(
     cut: tuple[str, ...], program: Path, usdtbuild: Any, tmp_path: Path
 ) -> None:
