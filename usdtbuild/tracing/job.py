@@ -43,7 +43,7 @@ class Cut(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What to trace. Either `pids`, or `argv` with what a program is started with; `group` is its process group.
+    """What to trace. Either `pids`, or `argv` with what a program is started with, in our process group or `alone`.
 
     `trap_functions`: functions whose entries can't be patched may get breakpoints. `children`: processes that the
     program starts are traced too. `spool` is a descriptor of a file for raw records, `keeper` one that stays open for
@@ -74,7 +74,7 @@ class Job(NamedTuple):
     argv: tuple[str, ...] = ()
     cwd: str = ""
     env: Mapping[str, str] | None = None
-    group: int = 0
+    alone: bool = True
     string_size: int = 64
     buffer_size: int = 32 << 20
     trap_functions: bool = False

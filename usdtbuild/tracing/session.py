@@ -138,9 +138,9 @@ class Session(Tracer):
         if self._link is None:
             self._begin_worker(lambda words, kept: _another_python(words, kept, stdin, stdout, stderr))
         assert self._link is not None
-        group = os.getpgrp() if self.wish.argv and stdin is None else 0
+        alone = not self.wish.argv or stdin is not None
         with contextlib.suppress(OSError):  # who hears of it finds out that the worker has ended
-            self._link.send(self.wish._replace(spool=self._numbers[0], keeper=self._numbers[1], group=group))
+            self._link.send(self.wish._replace(spool=self._numbers[0], keeper=self._numbers[1], alone=alone))
         self._has_job = True
         if self._stop_early:
             self.stop()

@@ -22,14 +22,13 @@ class Spawned:
     """A child that waits, before its exec, until it is told to `go`. Every program that a trace starts is one."""
 
     def __init__(
-        self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, *, group: int = 0,
-        mask: set[int] | None = None, before: Callable[[], object] = int, deaf: Iterable[int] = (),
-        streams: Sequence[IO[bytes] | None] = (),
+        self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, *, mask: set[int] | None = None,
+        before: Callable[[], object] = int, deaf: Iterable[int] = (), streams: Sequence[IO[bytes] | None] = (),
     ) -> None:  # fmt: skip
         """Fork it. `env` is its environment, by default ours; `streams` its standard streams, None for each of ours.
 
-        `group` is its process group, `mask` the signals that it blocks (by default those that we block).
-        `before` is called in it, before it waits. `deaf` are signals that we ignore, and that it shall not ignore.
+        `mask` are the signals that it blocks (by default those that we block). `before` is called in it, before it
+        waits. `deaf` are signals that we ignore, and that it shall not ignore.
         """
         self.name, self._folder = argv[0], cwd or "."
         self.returncode: int | None = None
@@ -50,7 +49,7 @@ class Spawned:
                         os.dup2(stream.fileno(), number)
                 before()
                 environment = os.environ if env is None else env
-                self._become(argv, cwd, environment, group, blocked, (*_PYTHON_IGNORES, *deaf), go)
+                self._become(argv, cwd, environment, blocked, (*_PYTHON_IGNORES, *deaf), go)
             except OSError as error:
                 os.write(failure, str(error.errno).encode("ascii"))
             finally:
@@ -60,11 +59,8 @@ class Spawned:
 
     @staticmethod
     def _become(
-        argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int], usual: Iterable[int], go: int
+        argv: Sequence[str], cwd: str, env: Mapping[str, str], mask: set[int], usual: Iterable[int], go: int
     ) -> None:
-        if group:
-            with contextlib.suppress(OSError):  # the group may have ended
-                os.setpgid(0, group)
         for number in usual:  # what is ignored would stay so over the exec
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -229,9 +229,10 @@ class Worker:
         become = wish.user.become if wish.user is not None and wish.as_user else int
         with Path(os.devnull).open("r+b") as nowhere:
             child = Spawned(
-                wish.argv, wish.cwd, wish.env, group=wish.group, mask=self.mask, before=become, deaf=self.deaf,
+                wish.argv, wish.cwd, wish.env, mask=self.mask, before=become, deaf=self.deaf,
                 streams=[nowhere] * 3 if wish.silent else (),
             )  # fmt: skip
+        _leave()
         self.processes.chosen.begins(Running(child.pid, 0, is_root=True))
         self.tracees.seize(child.pid, FOLLOW)
         self._listen()
@@ -435,6 +436,8 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
         return
     for descriptor in (link.fileno(), wish.spool):
         os.set_inheritable(descriptor, False)  # the program that is started has nothing to do with them
+    if wish.alone:
+        _leave()
     worker = Worker(link, wish, mask, deaf)
     try:
         KEEPER.start(wish.keeper)
@@ -453,6 +456,17 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
             worker.processes.arming.kernel.close()
 
 
+def _leave() -> None:
+    """Leave the front's process group, whose signals aren't for us, and its session.
+
+    A program that we have started stays there. If we were in another group of the same session, that program would be
+    one that has a parent elsewhere in its session. Under cron and the like nobody else in the group has, and when the
+    last such process ends, the kernel sends SIGHUP to all of the group, if any of it is stopped (POSIX, `_exit`).
+    """
+    with contextlib.suppress(OSError):
+        os.setsid()
+
+
 def main(arguments: Sequence[str]) -> None:
     """Be the worker. The arguments are the number of the descriptor that leads to the front, and those of the signals
     that the front blocked before it blocked those of `job.FRONTS` for us to be started."""
@@ -462,7 +476,6 @@ def main(arguments: Sequence[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGCHLD} - {signal.SIGALRM, signal.SIGIO})
     with contextlib.suppress(OSError):
-        os.setpgid(0, 0)
         Path("/proc/self/comm").write_text(WORKER, "ascii")
     serve(Connection(int(arguments[0])), mask, deaf)
     os._exit(0)  # Python's own end takes milliseconds, and a SIGIO that comes meanwhile has no handler any more
