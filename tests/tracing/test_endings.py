@@ -131,13 +131,59 @@ def test_a_signal_that_comes_while_a_breakpoint_is_stepped_over_waits(run: Any, 
 def test_memory_of_programs_that_have_ended_is_given_back(scene: Callable[..., Path]) -> None:
     """The tracer's, for each program that a shell has started and that had probes."""
     words = [sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:*", "--"]
+    script = f'for i in 1 2 3 4 5 6 7 8; do "{scene("pie")}" 5; done; echo ready; read line'
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*words, "sh", "-c", script], stdin=pipe, stdout=pipe, text=True) as tracer:
+        assert tracer.stdout is not None
+        while tracer.stdout.readline() not in {"ready\n", ""}:
+            pass
+        (worker,) = Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read_text().split()
+        deadline = time.monotonic() + 20
+        while (left := _memory_files(worker)) > 1 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        tracer.communicate("\n", timeout=60)
+    assert (left, tracer.returncode) == (1, 0)  # the shell's own, which tells of libraries
+
+
+def _memory_files(pid: str) -> int:
+    found = set()
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if "memfd:usdtbuild" in str(one.readlink()):
+                found.add(one.stat().st_ino)
+    return len(found)
+
+
+@pytest.mark.parametrize("engine", ["auto", "trap"])
+@pytest.mark.parametrize("ignored", [(), (signal.SIGHUP, signal.SIGINT)], ids=["usual", "nohup"])
+def test_a_program_has_the_signals_that_its_user_gave_it(engine: str, ignored: tuple[int, ...]) -> None:
+    def ignore() -> None:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+
+    show = ["grep", "-E", "^Sig(Blk|Ign|Cgt):", "/proc/self/status"]
+    # Newer C libraries have probes, whose counts would be printed.
+    words = [sys.executable, "-m", "usdtbuild", "trace", "--engine", engine, "--count", "-x", "*", "--"]
+    alone, traced = (
+        subprocess.run([*before, *show], capture_output=True, text=True, preexec_fn=ignore, check=True).stdout
+        for before in ((), words)
+    )
+    assert traced == alone
+
+
+@pytest.mark.parametrize("words", [("--duration", "0.3", "--", "sleep", "1"), ("--", "true")], ids=["left", "ended"])
+def test_whose_group_has_a_process_that_stands_is_left_alone(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Where nobody in a process group has a parent elsewhere in its session, as under cron, no process may look like
+    the last who had one: the kernel would end the whole group when that goes, if another process of it is stopped."""
+    (tmp_path / "said").touch()
+    trace = shlex.join([sys.executable, "-m", "usdtbuild", "trace", "--count", *words])
     script = f"sleep 60 & kill -STOP $!; {trace} >/dev/null 2>&1; sleep 1.2; echo done; kill -9 $!"
     begun = f"sh -c {shlex.quote(script)} > {shlex.quote(str(tmp_path / 'said'))} 2>&1 &"
     subprocess.run(["sh", "-c", begun], start_new_session=True, check=True)
     deadline = time.monotonic() + 30
-    while "done" not in (tmp_path / "said").read_text() and time.monotonic() < deadline:
+    while "done" not in (found := (tmp_path / "said").read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert "done" in (tmp_path / "said").read_text()
+    assert "done" in found
 
 
 def test_a_signal_ends_a_traced_program(usdtbuild: Any) -> None:

@@ -228,10 +228,8 @@ class Worker:
         wish = self.wish
         become = wish.user.become if wish.user is not None and wish.as_user else int
         with Path(os.devnull).open("r+b") as nowhere:
-            child = Spawned(
-                wish.argv, wish.cwd, wish.env, mask=self.mask, before=become, deaf=self.deaf,
-                streams=[nowhere] * 3 if wish.silent else (),
-            )  # fmt: skip
+            child = Spawned(wish.argv, wish.cwd, wish.env, mask=self.mask, before=become, deaf=self.deaf,
+                            streams=[nowhere] * 3 if wish.silent else ())  # fmt: skip
         _leave()
         self.processes.chosen.begins(Running(child.pid, 0, is_root=True))
         self.tracees.seize(child.pid, FOLLOW)
