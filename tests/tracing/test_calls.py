@@ -121,7 +121,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [(F, (800, 5)), (G, (800, 6)), (G_END, (800,))],
         [(0, F), (1, F_END, LEFT), (1, G), (2, G_END)],
     ),
-    "no jump leads there": ([(G, (800, 5)), (F, (800, 5))], [(0, G), (1, G_END, LEFT), (1, F), (1, F_END)]),
+    "no jump leads there": ([(G, (800, 5)), (F, (800, 5))], [(0, G), (1, G_END, LEFT), (1, F), (1, F_END, LEFT)]),
     "left by longjmp": (
         [(F, (800, 5)), (G, (700, 6)), (G, (600, 7)), (F_END, (800,))],
         [(0, F), (1, G), (2, G), (3, G_END, LEFT), (3, G_END, LEFT), (3, F_END)],
@@ -131,7 +131,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [(F, (800, 5)), (G, (1 << 40, 6)), (G_END, (1 << 40,)), (F_END, (800,))],
         [(0, F), (1, G), (2, G_END), (3, F_END)],
     ),
-    "open at the end": ([(F, (800, 5))], [(0, F), (0, F_END)]),
+    "open at the end": ([(F, (800, 5)), (G, (700, 6))], [(0, F), (1, G), (1, G_END, LEFT), (1, F_END)]),
 }  # fmt: skip
 
 
@@ -143,6 +143,27 @@ def test_ends_of_calls(case: str) -> None:
     found = frames.take([Event(time, 1, 2, number, (), 0, place) for time, (number, place) in enumerate(given)])
     found += frames.finish(99)
     assert [(one.time, one.target, *([LEFT] if one.frame == LEFT else [])) for one in found] == wanted
+
+
+def test_what_a_thread_hit_last_has_no_time() -> None:
+    """Its call may have ended by a jump to what isn't traced, long before the trace."""
+    frames = Frames()
+    frames.start(TARGETS)
+    found = frames.take([Event(1, 1, 2, F, (), 0, (0x1000, 1)), Event(5, 1, 2, G, (), 0, (0x900, 2))])
+    found += frames.finish(99)
+    assert [(one.time, one.target, one.frame == LEFT) for one in found[2:]] == [(5, G_END, True), (5, F_END, False)]
+
+
+def test_calls_that_are_100_000_deep_take_no_longer_each() -> None:
+    """Nor do returns of what was called before the trace, and isn't known: this took minutes."""
+    frames = Frames()
+    frames.start(TARGETS)
+    deep = [Event(at, 1, 1, F, (), 0, ((1 << 40) - 48 * at, 7)) for at in range(100_000)]
+    unknown = [Event(10**6, 1, 1, G_END, (), 0, ((1 << 40) - 48 * 200_000 - at, 7)) for at in range(20_000)]
+    back = [one._replace(target=F_END, time=10**7 - at) for at, one in enumerate(deep)][::-1]
+    found = frames.take([*deep, *unknown, *back])
+    assert len(found) == 200_000
+    assert not any(one.frame == LEFT for one in found)
 
 
 def test_times_of_calls_that_end_unseen_are_their_callers() -> None:

@@ -370,7 +370,9 @@ def _has_all(cut: Cut, targets: Sequence[Target]) -> bool:
     named += [(option, one) for option, one in (("--from", cut.begin), ("--until", cut.end)) if one]
     missing = [each for each in named if not any(is_meant(one, each[1]) for one in targets)]
     for option, pattern in missing:
-        remark(f"nothing matches {option} {pattern}")
+        is_probe = option in {"--from", "--until"}
+        cure = "; the library inside sees probes of -DUSDT_LIVE, --engine patch all" if is_probe else ""
+        remark(f"nothing matches {option} {pattern}{cure}")
     return not missing
 
 
@@ -496,7 +498,7 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
         remark(str(one))
     if not found.targets and not never:
         tell_nothing(found, "none of the functions that were asked for; compile it with -fpatchable-function-entry"
-                     " (usdtbuild flags)")  # fmt: skip
+                     " (usdtbuild flags), or, if it starts another that is, add --engine patch")  # fmt: skip
     elif found.refusals:
         number = "1 function was" if len(found.refusals) == 1 else f"{len(found.refusals)} functions were"
         remark(f"{number} not traced; usdtbuild functions says why")

@@ -181,7 +181,7 @@ def rows(tree: CallTree) -> list[Row]:
 
 def _timed(row: Row, spread: Distribution | None, unit: tuple[int, int]) -> Row:
     if spread is None or not spread.all.count:
-        return row
+        return row if row.total else row._replace(unseen=row.times)
     times = (spread.quantile(0.5), spread.quantile(0.99), spread.all.most)
     p50, p99, longest = (int(one) * unit[0] // unit[1] for one in times)
     return row._replace(p50=p50, p99=p99, longest=longest)

@@ -10,9 +10,10 @@ Where stacks are far from each other (signals, coroutines) nothing is concluded 
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 from .model import ENTER, EXIT, FRAMES
 from .selection import is_meant
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 LEFT = (-1,)  # the frame of an end that was not seen
 _NEAR = 1 << 20  # bytes between two frames of one stack, at most
-_FAR = 1 << 16  # calls of one thread that are open; of more, none is remembered
+_FAR = 1 << 20  # calls of one thread that are open; of more, none is remembered
 
 
 class Frames:
@@ -33,13 +34,13 @@ class Frames:
 
     def __init__(self, cut: Cut | None = None) -> None:
         """`cut` says of which calls, if not of all."""
-        self._cut = _Chosen(cut) if cut is not None else None
+        self._cut = _Chosen(cut) if cut is not None and any(cut) else None
         self._functions: list[tuple[str, str]] = []  # by target; of one name in a file there may be several
         self._exits: dict[tuple[str, str], int] = {}  # a function's target for its returns
         self._returns: set[int] = set()
         self._leads: dict[int, frozenset[tuple[str, int]]] = {}  # where a function jumps to
         self._places: dict[int, tuple[str, int]] = {}
-        self._open: dict[tuple[int, int], list[Event]] = {}  # calls by process and thread
+        self._open: dict[tuple[int, int], _Open] = {}  # calls by process and thread
         self._last: dict[tuple[int, int], Event] = {}
 
     def start(self, targets: Sequence[Target]) -> None:
@@ -62,7 +63,9 @@ class Frames:
         return self._cut.take(found) if self._cut is not None else found
 
     def _one(self, event: Event) -> Iterator[Event]:
-        calls = self._open.setdefault((event.pid, event.tid), [])
+        calls = self._open.get((event.pid, event.tid))
+        if calls is None:
+            calls = self._open[event.pid, event.tid] = _Open()
         self._last[event.pid, event.tid] = event
         if event.target in self._returns:
             yield from self._returned(calls, event)
@@ -70,7 +73,7 @@ class Frames:
         while calls and self._is_over(calls[-1], event):
             yield self._end(calls.pop(), event, LEFT)
         if len(calls) < _FAR and len(event.frame) <= len(FRAMES):
-            calls.append(event)
+            calls.add(event, self._functions[event.target])
             yield event
 
     def _is_over(self, call: Event, event: Event) -> bool:
@@ -79,8 +82,9 @@ class Frames:
         jumped = self._places.get(event.target) in self._leads.get(call.target, ())
         return 0 <= distance <= _NEAR and not (not distance and jumped and call.frame[1] == event.frame[1])
 
-    def _returned(self, calls: list[Event], event: Event) -> Iterator[Event]:
-        frame, whose, at = event.frame[0], self._functions[event.target], len(calls) - 1
+    def _returned(self, calls: _Open, event: Event) -> Iterator[Event]:
+        frame, whose = event.frame[0], self._functions[event.target]
+        at = len(calls) - 1 if calls.have(frame, whose) else -1
         while at >= 0 and (calls[at].frame[0], self._functions[calls[at].target]) != (frame, whose):
             at -= 1
         while at >= 0 and len(calls) > at + 1:
@@ -106,10 +110,41 @@ class Frames:
         for (pid, tid), calls in self._open.items():
             last = self._last[pid, tid]
             when = max(ended, last.time) if pid == tid else last.time
-            found += [self._end(call, last._replace(time=when), ()) for call in reversed(calls)]
+            for call in reversed(calls):
+                # Of a thread that may have ended, nothing says for how long what it hit last has lasted.
+                frame = LEFT if pid != tid and call is last else ()
+                found.append(self._end(call, last._replace(time=when), frame))
             calls.clear()
         found.sort(key=attrgetter("time"))
         return self._cut.take(found) if self._cut is not None else found
+
+
+class _Open(list["Event"]):
+    """A thread's open calls. Whether one of them is meant by a return is known at once, however many there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._there = Counter[tuple[int, tuple[str, str]]]()
+        self._whose: list[tuple[str, str]] = []
+
+    def add(self, event: Event, whose: tuple[str, str]) -> None:
+        """Add a call of a function."""
+        self.append(event)
+        self._whose.append(whose)
+        self._there[event.frame[0], whose] += 1
+
+    def pop(self, _: SupportsIndex = -1) -> Event:
+        """Take the last one."""
+        event = super().pop()
+        key = event.frame[0], self._whose.pop()
+        self._there[key] -= 1
+        if not self._there[key]:
+            del self._there[key]
+        return event
+
+    def have(self, frame: int, whose: tuple[str, str]) -> bool:
+        """Whether there is a call of a function that returns there."""
+        return (frame, whose) in self._there
 
 
 class _Call:
