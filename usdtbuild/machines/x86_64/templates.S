@@ -1488,7 +1488,7 @@ end end_keyed
         THREADS_MASK = 511      # for so many threads, plus 1, there is memory
         LOOKS = 8               # places that a thread may have
         OPEN = 8                # of a thread: how many bytes of calls are open; its process and number are at 0
-        CALL = 40               # bytes of an open call; the first is at 16
+        CALL = 64               # bytes of an open call; the first is at 16
         PLACE = 16 - CALL       # of the last open call, behind OPEN: where on the stack it returns
         BACK = 24 - CALL        # to where
         WHOSE = 32 - CALL       # the function
@@ -1569,11 +1569,12 @@ template look_for_calls
         jmp     looked
 end look_for_calls
 
-# A call is entered: rdi = what is open, in bytes, rdx = where on the stack it returns; its lowest bit says that the hit
+# A call is entered: rdi = what is open, in bytes, whatever a forked process has written there, rdx = where on the stack it returns; its lowest bit says that the hit
 # tells of ends, so that it is recorded whatever comes.
 template entered
         lea     above(%rsp), %rdx
         mov     OPEN(%rcx), %edi
+        and     $most_open, %edi
         test    %edi, %edi
         jz      entered_alone
         mov     %rdx, %rax
@@ -1787,6 +1788,7 @@ end switched
 template returned
         lea     above(%rsp), %rdx
         mov     OPEN(%rcx), %edi
+        and     $most_open, %edi
         test    %edi, %edi
         jz      passed_over
         mov     PLACE(%rcx,%rdi), %rax

@@ -12,8 +12,10 @@ whether calls are passed by until a probe is hit, in a process and those that it
 
 Of which nothing is wanted that doesn't last (`--min-time`), a call is recorded when it returns and has lasted, with the
 time of its entry and behind all that are open around it, which have lasted longer. What has lasted and is open at the
-end the tracer takes from the memory. That holds no address that code goes to: forked processes share it, and may have
-other rights.
+end the tracer takes from the memory.
+
+Forked processes share the memory, and may have other rights. So it holds no address that code goes to, and of how much
+is open only those bits count that lead to a call of the thread.
 
 The memory is the program's and belongs to a thread by the numbers of thread and process, so a forked child begins with
 nothing. Only its thread writes there. The handler of a signal may come between any two instructions; what it opens it
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from .rings import Write
 
 # As in the templates: for how many threads there is memory, what stands before the calls of each, and bytes of a call.
-_THREADS, _HEAD, _CALL = 512, 16, 40
+_THREADS, _HEAD, _CALL = 512, 16, 64
 _ROOM = 16 << 10  # bytes for each thread, at most
 _SWITCH = 64  # bytes behind them, for one word
 _THREAD, _OPEN_CALL = struct.Struct("<III"), struct.Struct("<QQIIQI")
@@ -130,6 +132,7 @@ def routines(
     is_limited = 0 < cut.depth <= room  # then never more are open, and none is recorded for lack of room
     values: dict[str, int | str] = {
         "calls": calls, "calls_bits": own.bit_length() - 1, "calls_size": own, "calls_mask": _THREADS * own - 1,
+        "most_open": own - _CALL,
         "nothing_open": 0 if cut.below else _BELOW, "deepest": _CALL * cut.depth, "room": _CALL * room + is_limited,
         "above": words.saved + 8, "pid_cell": pid_cell, "tid_offset": tid_offset or 0,
         "switch": calls + _THREADS * own, "waits": _waits(cut),
