@@ -149,7 +149,7 @@ def watch(app: Path, usdtbuild: Any, need: Any, run: Any, tmp_path: Path, reques
         probes = len(re.findall(r"^[ #*]*app:request__\w+\(", source, re.MULTILINE))
         program = subprocess.Popen([app], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         output = tmp_path / "output"
-        # With its usual buffer bpftrace loses some of 600 hits, and says so, where it is kept from reading them at once.
+        # With its usual buffer bpftrace loses some of 600 hits, and says so, where it is kept from reading them.
         room = {**os.environ, "BPFTRACE_PERF_RB_PAGES": "1024"}
         with output.open("w") as file, (tmp_path / "errors").open("w") as errors:
             tracer = subprocess.Popen([*words, str(program.pid)], stdout=file, stderr=errors, start_new_session=True,
