@@ -122,7 +122,7 @@ def test_hits_and_keys_are_what_the_program_counts(engine: str, shop: Path, serv
     wanted = "-P", "shop:*", "--engine", engine, "--every", "100ms", "--count", "--by", "path"
     served = serve(*wanted, "--", shop, 3000)
     assert served.wait("usdt_hits_total", 6000) == {"shop:request__start": 3000, "shop:request__done": 3000}
-    # By engine trap keys are found in what the tracer has read, which it counts before.
+    # Counts come with the worker's readings; by engine trap, keys come with the hits that are handed over.
     assert served.wait("usdt_keyed_hits_total", 6000, by="path") == {WILD: 4000, '"/c"': 2000}
     assert r'key="\"/a\\n\\\"b\\\\\""' in served.text()
     assert served.of("usdt_lost_hits_total").total() == 0

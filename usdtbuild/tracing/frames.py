@@ -65,7 +65,7 @@ class Frames:
     def _one(self, event: Event) -> Iterator[Event]:
         calls = self._open.get((event.pid, event.tid))
         if calls is None:
-            calls = self._open[event.pid, event.tid] = _Open()
+            calls = self._open[event.pid, event.tid] = _Open(self._functions)
         self._last[event.pid, event.tid] = event
         if event.target in self._returns:
             yield from self._returned(calls, event)
@@ -73,7 +73,7 @@ class Frames:
         while calls and self._is_over(calls[-1], event):
             yield self._end(calls.pop(), event, LEFT)
         if len(calls) < _FAR and len(event.frame) <= len(FRAMES):
-            calls.add(event, self._functions[event.target])
+            calls.append(event)
             yield event
 
     def _is_over(self, call: Event, event: Event) -> bool:
@@ -122,21 +122,19 @@ class Frames:
 class _Open(list["Event"]):
     """A thread's open calls. Whether one of them is meant by a return is known at once, however many there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Sequence[tuple[str, str]]) -> None:
+        """`functions` are those of targets, now and later."""
         super().__init__()
+        self._functions = functions
         self._there = Counter[tuple[int, tuple[str, str]]]()
-        self._whose: list[tuple[str, str]] = []
 
-    def add(self, event: Event, whose: tuple[str, str]) -> None:
-        """Add a call of a function."""
-        self.append(event)
-        self._whose.append(whose)
-        self._there[event.frame[0], whose] += 1
+    def append(self, event: Event) -> None:
+        super().append(event)
+        self._there[event.frame[0], self._functions[event.target]] += 1
 
     def pop(self, _: SupportsIndex = -1) -> Event:
-        """Take the last one."""
         event = super().pop()
-        key = event.frame[0], self._whose.pop()
+        key = event.frame[0], self._functions[event.target]
         self._there[key] -= 1
         if not self._there[key]:
             del self._there[key]

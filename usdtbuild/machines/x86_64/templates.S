@@ -1507,6 +1507,12 @@ end end_keyed
         HEADER = 32             # bytes of a record before its arguments
         NEAR = 1 << 20          # bytes between two calls of one stack, at most (`frames`)
 
+        .macro  own_numbers     # what `claim_slot_for` is told: process and thread
+        movabs  pid_cell, %eax
+        mov     %eax, %edi
+        mov     %fs:tid_offset, %edx
+        .endm
+
 template record_chosen          # `record_begin` for a call or a return that may be passed by
         lea     row(%rip), %rsi
         call    chooser
@@ -1569,14 +1575,18 @@ template look_for_calls
         jmp     looked
 end look_for_calls
 
-# A call is entered: rdi = what is open, in bytes, whatever a forked process has written there, rdx = where on the stack it returns; its lowest bit says that the hit
-# tells of ends, so that it is recorded whatever comes.
-template entered
+# rdi = what is open, in bytes, whatever a forked process has written there; rdx = where on the stack this call returns.
+        .macro  load_open unless
         lea     above(%rsp), %rdx
         mov     OPEN(%rcx), %edi
         and     $most_open, %edi
-        test    %edi, %edi
-        jz      entered_alone
+        jz      \unless
+        .endm
+
+# A call is entered. From here on the lowest bit of rdx says that the hit tells of ends, so that it is recorded whatever
+# comes.
+template entered
+        load_open entered_alone
         mov     %rdx, %rax
         sub     PLACE(%rcx,%rdi), %rax
         cmp     $NEAR, %rax
@@ -1679,8 +1689,7 @@ template open_call_later
         or      $GIVEN, %r8d
 2:      rdtsc
         shl     $32, %rdx
-        or      %rax, %rdx
-        mov     %rdx, %rax
+        or      %rdx, %rax
         mov     %r10, %rdx
         mov     %rax, %r10
         mov     %r8d, %eax
@@ -1737,9 +1746,7 @@ template give_calls
         push    %rdx
         push    %rsi
         push    %rdi
-        movabs  pid_cell, %eax
-        mov     %eax, %edi
-        mov     %fs:tid_offset, %edx
+        own_numbers
         call    claim_slot_for
         test    %rsi, %rsi
         jz      2f
@@ -1786,11 +1793,7 @@ end switched
 # A call returns, and is closed if it is open, with what was left within it. If it isn't, only what was left is; where
 # as many are open as there is room for, those that had none were recorded.
 template returned
-        lea     above(%rsp), %rdx
-        mov     OPEN(%rcx), %edi
-        and     $most_open, %edi
-        test    %edi, %edi
-        jz      passed_over
+        load_open passed_over
         mov     PLACE(%rcx,%rdi), %rax
         sub     %rdx, %rax
         je      ended
@@ -1883,9 +1886,7 @@ template only_tells             # at `tells`: a record that tells of ends, and o
 end only_tells
 
 template is_chosen              # at `chosen`: as `claim`, behind the numbers of process and thread
-        movabs  pid_cell, %eax
-        mov     %eax, %edi
-        mov     %fs:tid_offset, %edx
+        own_numbers
         jmp     claim_slot_for
 end is_chosen
 

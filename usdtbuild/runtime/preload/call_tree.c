@@ -308,7 +308,7 @@ static inline USDT_LIVE_FAST_HANDLER void close_one(stack *self, uint64_t when)
 static inline USDT_LIVE_FAST_HANDLER int is_tail_call(const uintptr_t *registers, const uintptr_t *slot)
 {
 #ifdef LIVE_FRAMES
-	return live_back(registers, slot) - (uintptr_t)live_trampolines < (uintptr_t)LIVE_FRAME_COUNT * 16;
+	return live_is_trampoline(live_back(registers, slot));
 #else
 	return registers == slot;
 #endif
