@@ -155,7 +155,7 @@ def test_a_scrape_needs_nothing_of_the_program(
 ) -> None:
     """Neither it, stopped, nor a client that says nothing keeps others from being served."""
     with subprocess.Popen([*unprivileged, shop, "0"], stdin=subprocess.PIPE) as program:
-        served = serve("-p", program.pid)
+        served = serve("-P", "shop:*", "-p", program.pid)
         program.send_signal(signal.SIGSTOP)
         with socket.create_connection(("127.0.0.1", served.port)) as silent:
             silent.sendall(b"GET /met")
