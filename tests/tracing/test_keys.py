@@ -72,7 +72,8 @@ def test_all_keys_are_told_apart_where_the_hit_happens_but_what_has_no_room(
     keys: str,
     every: Callable[..., Any],  # noqa: F811
 ) -> None:
-    done = every(f"-P|tick|--by|{keys}|-v|--top|10000", 1, "0.4")
+    # Half of a table's cells at most: beyond it some keys find no place near the one that their hash says.
+    done = every(f"-P|tick|--by|{keys}|-v|--top|10000", 1, 2000)
     reasons = re.findall(r"^usdtbuild: every:tick: arguments are evaluated after the hit: (.*)$", done.stderr, re.M)
     assert reasons == ["id,name may take more than 256 bytes"] * ("400" in keys)
     seen = Counter[str]()
