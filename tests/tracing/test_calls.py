@@ -103,13 +103,15 @@ def test_a_process_that_runs_has_a_report(program: Path, usdtbuild: Any) -> None
 
 # -- calls in order ---------------------------------------------------------------------------------------------------
 
-F, F_END, G, G_END = range(4)
+F, F_END, G, G_END, H, H_END = range(6)
 MODULE = Module("/x", 0, "", 62)
 TARGETS = [
     Target(F, ENTER, "", "f", MODULE, (), (Site(16, 16, (), begins=16, leads=(32,)),)),
     Target(F_END, EXIT, "", "f", MODULE, (), ()),
     Target(G, ENTER, "", "g", MODULE, (), (Site(32, 32, (), begins=32),)),
     Target(G_END, EXIT, "", "g", MODULE, (), ()),
+    Target(H, ENTER, "", "h", MODULE, (), (Site(48, 48, (), begins=48, leads=(64,)),)),  # to what isn't traced
+    Target(H_END, EXIT, "", "h", MODULE, (), ()),
 ]
 CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "a call within": (
@@ -132,6 +134,8 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [(0, F), (1, G), (2, G_END), (3, F_END)],
     ),
     "open at the end": ([(F, (800, 5)), (G, (700, 6))], [(0, F), (1, G), (1, G_END, LEFT), (1, F_END)]),
+    "over, maybe": ([(F, (800, 5)), (H, (700, 6))], [(0, F), (1, H), (1, H_END, LEFT), (1, F_END)]),
+    "open, surely": ([(H, (800, 5)), (F, (700, 6))], [(0, H), (1, F), (1, F_END, LEFT), (1, H_END)]),
 }  # fmt: skip
 
 
@@ -143,6 +147,23 @@ def test_ends_of_calls(case: str) -> None:
     found = frames.take([Event(time, 1, 2, number, (), 0, place) for time, (number, place) in enumerate(given)])
     found += frames.finish(99)
     assert [(one.time, one.target, *([LEFT] if one.frame == LEFT else [])) for one in found] == wanted
+
+
+@pytest.mark.parametrize("why", ["leads elsewhere", "a return was refused", "not all returns are known"])
+def test_what_may_be_over_at_the_end_has_no_time(why: str) -> None:
+    """Its time was all that had passed since, though nothing would have told of its end."""
+    targets, function = list(TARGETS), H if why == "leads elsewhere" else G
+    refused = ["g:return"] * (why == "a return was refused")
+    if why == "not all returns are known":
+        targets[G_END] = TARGETS[G_END]._replace(sites=(Site(32, 32, (), unknown="nobody knows"),))
+    for whole in (False, True):
+        frames = Frames()
+        frames.start(targets)
+        within = [Event(6, 1, 1, F, (), 0, (0x800, 3))]
+        hits = [Event(1, 1, 1, F, (), 0, (0x1000, 1)), Event(5, 1, 1, function, (), 0, (0x900, 2))]
+        found = frames.take(hits + within * whole) + frames.finish(99, refused)
+        ends = [(one.time, one.target, one.frame == LEFT) for one in found[2 + whole :]]
+        assert ends == [(99, F_END, False)] * whole + [(99, function + 1, not whole), (99, F_END, False)]
 
 
 def test_what_a_thread_hit_last_has_no_time() -> None:

@@ -129,7 +129,7 @@ class Follower:
         self.output.counts(self.totals())
         report = self.report()
         if self._frames is not None:
-            self.output.events(self._frames.finish(report.ended))
+            self.output.events(self._frames.finish(report.ended, {one.what for one in report.refusals}))
         if math.isfinite(tracer.wish.every):
             self._intervals.show(report, tracer.tables)
         self.output.tables(tracer.tables, tracer.passed)

@@ -3,7 +3,8 @@
 What is recorded of a call is where on the stack its return address is, and what that is. So it is known which call a
 return ends, and which calls have ended without one: who is entered or returns above them on the stack says so. If that
 was entered by their own jump to it (a tail call), they end with it. Else they were left by an exception, by longjmp or
-by a jump to what isn't traced, nobody knows when: the end that they get is `LEFT`, and their time their callers'.
+by a jump to what isn't traced, nobody knows when: the end that they get is `LEFT`, and their time their callers'. So is
+what seems to be open at the end if not all of its ends would have been seen, and nothing that surely is open is within.
 
 Where stacks are far from each other (signals, coroutines) nothing is concluded from one about the other.
 """
@@ -19,7 +20,7 @@ from .model import ENTER, EXIT, FRAMES
 from .selection import is_meant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from .job import Cut
     from .model import Event, Target
@@ -38,6 +39,8 @@ class Frames:
         self._functions: list[tuple[str, str]] = []  # by target; of one name in a file there may be several
         self._exits: dict[tuple[str, str], int] = {}  # a function's target for its returns
         self._returns: set[int] = set()
+        self._titles: dict[tuple[str, str], str] = {}  # of returns
+        self._untold: set[tuple[str, str]] = set()  # functions of which not all returns are known
         self._leads: dict[int, frozenset[tuple[str, int]]] = {}  # where a function jumps to
         self._places: dict[int, tuple[str, int]] = {}
         self._open: dict[tuple[int, int], _Open] = {}  # calls by process and thread
@@ -55,7 +58,10 @@ class Frames:
                 self._leads[one.number] = frozenset((path, at) for at in one.sites[0].leads)
             elif one.kind == EXIT:
                 self._exits[path, one.name] = one.number
+                self._titles[path, one.name] = one.title
                 self._returns.add(one.number)
+                if any(site.unknown for site in one.sites):
+                    self._untold.add((path, one.name))
 
     def take(self, events: Sequence[Event]) -> list[Event]:
         """Return hits with the ends that they tell of; returns of what was called before the trace are left out."""
@@ -103,16 +109,20 @@ class Frames:
             return event
         return event._replace(target=self._exits[whose], values=(), frame=frame)
 
-    def finish(self, ended: int) -> list[Event]:
+    def finish(self, ended: int, refused: Collection[str] = ()) -> list[Event]:
         """Return the ends of all that is open: with the trace in a process' first thread, and with the last hit of
-        others, which may have ended."""
-        found = []
+        others, which may have ended. `refused` are titles of what wasn't watched everywhere."""
+        found, places = [], set(self._places.values())
         for (pid, tid), calls in self._open.items():
             last = self._last[pid, tid]
             when = max(ended, last.time) if pid == tid else last.time
+            may_be_over = True
             for call in reversed(calls):
+                whose = self._functions[call.target]
+                may_be_over &= (whose in self._untold or self._titles[whose] in refused
+                                or not places.issuperset(self._leads.get(call.target, ())))  # fmt: skip
                 # Of a thread that may have ended, nothing says for how long what it hit last has lasted.
-                frame = LEFT if pid != tid and call is last else ()
+                frame = LEFT if may_be_over or (pid != tid and call is last) else ()
                 found.append(self._end(call, last._replace(time=when), frame))
             calls.clear()
         found.sort(key=attrgetter("time"))
