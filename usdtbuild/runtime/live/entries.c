@@ -235,12 +235,12 @@ static void judge(live_point *point, unsigned n, unsigned m)
 		live_refuse(point, reason, detail);
 }
 
-/* The N,M that most entries have, of those with room for a patch; the least if there are several. */
+/* The N,M that most entries have, of those that are large enough for a patch; the least if there are several. */
 static void find_promise(live_point *points, size_t count, unsigned *n, unsigned *m)
 {
 	static const unsigned most = 64;
 	uint32_t pairs[64][64];
-	const char *detail;
+	const char *reason, *detail;
 	uint32_t best = 0;
 	unsigned i, j;
 	size_t k;
@@ -249,7 +249,10 @@ static void find_promise(live_point *points, size_t count, unsigned *n, unsigned
 	for (k = 0; k < count; k++) {
 		unsigned unit = unit_of(&points[k]), p = points[k].padding / unit, e = points[k].nops / unit;
 
-		if (points[k].shown.reason || !points[k].nops || live_machine_entry_room(&points[k], &detail))
+		if (points[k].shown.reason || !points[k].nops)
+			continue;
+		reason = live_machine_entry_room(&points[k], &detail);
+		if (reason && !strcmp(reason, "too-small"))
 			continue;
 		if (p < most && e < most)
 			pairs[p][e]++;
