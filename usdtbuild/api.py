@@ -399,6 +399,9 @@ def trace(
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
     declared = tuple(provider for path in _each(providers) for provider in _declared(path))
     patterns = (_each(probes), _each(functions), _each(exclude), _each(modules))
+    for option, given in zip(("-P", "-F", "-x", "--module", "-L"), (*patterns, _each(calls))):
+        if "" in given:
+            raise UsageError(f"{option}: the pattern is empty; say what it is to match (* matches all)")
     wanted = Wanted(*patterns, declared, _each(calls), returns, min_size, mangled=mangled, members=members,
                     shown_as=tuple(map(parsed, _each(show_as))))  # fmt: skip
     job = Job(wanted, engine=engine, pids=pids, running=running, exes=programs, argv=argv,

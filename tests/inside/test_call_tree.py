@@ -7,6 +7,7 @@ that are opened and closed, recursion, longjmp, threads.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -286,6 +287,7 @@ def test_the_report_has_each_function_once(trace: Any) -> None:
         (("-o", "x.csv"), "-o x.csv: it shows hits one by one"),
         (("--count",), "don't go with --count"),
         (("-P", "app:*"), "don't go with -P"),
+        (("--trap",), "don't go with --trap"),
     ],
 )
 def test_what_does_not_go_together_is_said(words: tuple[str, ...], says: str, trace: Any) -> None:
@@ -296,6 +298,25 @@ def test_a_program_without_entries_is_told_of(usdtbuild: Any, cache: Path) -> No
     done = usdtbuild("trace", "--report", "--", "true", env={**os.environ, "XDG_CACHE_HOME": str(cache)})
     assert "none of the functions that were asked for; compile it with -fpatchable-function-entry" in done.stderr
     assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="a matter of x86-64's jumps")
+def test_why_no_entry_can_be_patched_is_said(run: Any, usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
+    """Where that was so of all entries, each was said to have other padding than most."""
+    (tmp_path / "p.c").write_text("__attribute__((noipa)) int leaf(int x) { return x; } int main() { return leaf(0); }")
+    options = "-fcf-protection=none", "-fpatchable-function-entry=16,14"
+    run("gcc", "-O1", *options, "p.c", "-o", "p", cwd=tmp_path)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    said = usdtbuild("trace", "--report", "-F", "leaf", "--", tmp_path / "p", env=environment).stderr
+    assert "leaf at 0x" in said
+    assert "the second byte of a jump from the entry to its padding would be a harmful instruction" in said
+
+
+@pytest.mark.parametrize("engine", ["inside", "patch"])
+def test_a_file_alone_means_its_functions(engine: str, trace: Any) -> None:
+    """Not those of the program, which are none of the file's."""
+    done = trace("--graph", "--engine", engine, "--module", "library.so", way="opens")
+    assert shape_of(done.stdout) == [(0, "in_library", 2), (1, "inner", 2)]
 
 
 def test_small_functions_are_left_out_with_every_engine(trace: Any) -> None:

@@ -177,6 +177,11 @@ def test_latency_alone_traces_its_two_probes(usdtbuild: Any, server: Path) -> No
         (("--key", "id"), "--key says which hits --latency pairs"),
         (("--by", "size"), "--by: server:"),
         (("--histogram", "key"), "is a string; --by counts"),
+        (("-F", "main", "-P", ""), "-P: the pattern is empty"),
+        (("-F", ""), "-F: the pattern is empty"),
+        (("-F", "main", "-o", "a.report.json"), "a file NAME.report.json has the report's numbers: give --report"),
+        (("--sort", "self", "-F", "main"), "--sort is about rows of tables; give --report"),
+        (("--graph", "--sort", "self"), "--sort is about rows of tables, and --graph is none; give --report"),
     ],
 )
 def test_what_makes_no_sense(trace: Any, tmp_path: Path, words: tuple[str, ...], said: str) -> None:

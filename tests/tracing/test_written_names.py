@@ -74,6 +74,25 @@ def test_names_as_they_are_linked(shop: Path, usdtbuild: Any) -> None:
         assert counted(shown) == {"_ZN4shop5priceEiPKc": 3}
 
 
+def test_functions_are_known_by_both_names_however_they_are_shown(shop: Path, usdtbuild: Any) -> None:
+    """With --mangled and the library inside, only the linked name was."""
+    for engine in ("patch", "inside"):
+        words = "trace", "--mangled", "-F", "shop::*", "--engine", engine
+        for name in ("shop::price", "_ZN4shop5priceEiPKc"):
+            shown = usdtbuild(*words, f"--graph={name}", "--", shop, 3).stdout
+            assert re.search(r" 3  _ZN4shop5priceEiPKc\n", shown), shown
+            shown = usdtbuild(*words, "--report", "--below", name, "--", shop, 3).stdout
+            assert re.search(r" 3  _ZN4shop5priceEiPKc\n", shown), shown
+
+
+@pytest.mark.parametrize("option", ["--below", "--not-below"])
+def test_who_calls_is_nearly_right(option: str, shop: Path, usdtbuild: Any) -> None:
+    for engine in ("patch", "inside"):
+        words = "--report", "-F", "shop::*", "--engine", engine, option, "shop::prise"
+        said = usdtbuild("trace", *words, "--", shop, 3, code=1).stderr
+        assert re.search(rf"nothing matches {option} shop::prise; did you mean (\S+ or )*shop::price", said), said
+
+
 def test_calls_and_their_returns(shop: Path, usdtbuild: Any, tmp_path: Path) -> None:
     usdtbuild("trace", "-F", "shop::pr*", "--returns", "-o", tmp_path / "hits.jsonl", "--", shop, 2)
     hits = [json.loads(line)["probe"] for line in (tmp_path / "hits.jsonl").read_text().splitlines()]

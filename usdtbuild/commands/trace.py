@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..api import Asked
+    from ..tracing.absent import Absent
     from ..tracing.call_tree import CallTree
     from ..tracing.job import Job
     from ..tracing.last import Last
@@ -274,6 +275,8 @@ def command(
                              every=every or (_SERVED if prometheus else math.inf), last=last, patience=lossless or 0.0,
                              silent=screen and sys.stdout.isatty(), until=_until(last, awaited), user=whose,
                              env={**os.environ}, as_user=bool(user), normalize=normalize, servers=servers)  # fmt: skip
+    if not report and any(one.endswith(REPORT) for one in outputs):
+        raise UsageError(f"a file NAME{REPORT} has the report's numbers: give --report, too")
     if report or graph is not None or sort:
         end(_add_up_calls(asked._replace(job=job), wishes, _Shown(report, graph, sort, top)))
     end(run(asked._replace(job=job), wishes, Until(verbose, require_hits)))
@@ -334,7 +337,7 @@ _NOT_WITH_CALLS = {
     "wanted_hits": "--filter", "count": "--count", "by": "--by", "sum_of": "--sum", "every": "--every",
     "prometheus": "--prometheus", "otlp": "--otlp", "as_json": "--json",
     "require_hits": "--require-hits", "histogram": "--histogram", "latency": "--latency", "limit": "--limit",
-    "stack": "--stack", "remote": "--remote", "emulator": "--emulator",
+    "stack": "--stack", "remote": "--remote", "emulator": "--emulator", "trap": "--trap",
 }  # fmt: skip
 
 
@@ -351,29 +354,40 @@ def _compare(old: str, new: str, sort: str | None, top: int | None) -> int:
 
 def _named(targets: Sequence[Target], pattern: str) -> frozenset[str]:
     """Return the functions that --graph=FUNC means, as they are shown; say it if there are none."""
-    from ..tracing.absent import Absent
-    from ..tracing.selection import FUNCTION_RULE, called, matches
+    from ..tracing.selection import called, matches
 
     named = frozenset(one.shown for one in targets if matches(called(one), pattern))
     if targets and not named:
-        names = tuple(dict.fromkeys(one.shown for one in targets))
-        short = tuple(dict.fromkeys(called(one)[-1] for one in targets))
-        remark(str(Absent(FUNCTION_RULE, pattern, names, short, "--graph=")))
+        remark(str(_absent(targets, pattern, "--graph=")))
     return named
 
 
 def _has_all(cut: Cut, targets: Sequence[Target]) -> bool:
     """Whether there is what the options name that choose calls; say it of what isn't there."""
+    from ..tracing.model import ENTER
     from ..tracing.selection import is_meant
 
+    functions = [one for one in targets if one.kind == ENTER]
     named = [("--below", one) for one in cut.below] + [("--not-below", one) for one in cut.not_below]
-    named += [(option, one) for option, one in (("--from", cut.begin), ("--until", cut.end)) if one]
-    missing = [each for each in named if not any(is_meant(one, each[1]) for one in targets)]
+    probes = [(option, one) for option, one in (("--from", cut.begin), ("--until", cut.end)) if one]
+    missing = [each for each in (*named, *probes) if not any(is_meant(one, each[1]) for one in targets)]
     for option, pattern in missing:
-        is_probe = option in {"--from", "--until"}
-        cure = "; the library inside sees probes of -DUSDT_LIVE, --engine patch all" if is_probe else ""
-        remark(f"nothing matches {option} {pattern}{cure}")
+        if (option, pattern) in probes:
+            cure = "; the library inside sees probes of -DUSDT_LIVE, --engine patch all"
+            remark(f"nothing matches {option} {pattern}{cure}")
+        else:
+            remark(str(_absent(functions, pattern, f"{option} ")))
     return not missing
+
+
+def _absent(functions: Sequence[Target], pattern: str, option: str) -> Absent:
+    """Return what there is to say of a pattern that matches none of the functions; `option` stands before it."""
+    from ..tracing.absent import Absent
+    from ..tracing.selection import FUNCTION_RULE, called
+
+    names = tuple(dict.fromkeys(one.shown for one in functions))
+    short = tuple(dict.fromkeys(called(one)[-1] for one in functions))
+    return Absent(FUNCTION_RULE, pattern, names, short, option)
 
 
 def _write(name: str, descriptor: int, text: str) -> None:
@@ -418,7 +432,7 @@ def _add_up_calls(asked: Asked, wishes: Wishes, shown: _Shown) -> int:
     params = click.get_current_context().params
     cut = Cut(**{**checked.cuts(click.get_current_context()), "end": params["awaited"] or ""})
     job, files = asked.job._replace(cut=cut), wishes.files
-    _check_calls(shown, files)
+    _check_calls(shown)
     if not (job.pids or job.exes or job.engine == "patch" or not all(one.endswith(REPORT) for one in files)):
         return _show_calls(job, shown, files)
     functions = cut._replace(begin="", end="")  # which probes there are, `run` tells
@@ -429,23 +443,23 @@ def _add_up_calls(asked: Asked, wishes: Wishes, shown: _Shown) -> int:
     return run(asked._replace(job=_recording_calls(job)), wishes._replace(calls=show), Until(params["verbose"]))
 
 
-def _check_calls(shown: _Shown, outputs: Sequence[str]) -> None:
+def _check_calls(shown: _Shown) -> None:
     """Refuse what doesn't go with --report and --graph. Raises UsageError."""
     if (shown.top or shown.sort) and not shown.report:
         which = "--top" if shown.top else "--sort"
-        raise UsageError(f"{which} is about rows of tables, and --graph is none; with --report it goes")
-    if not shown.report and any(one.endswith(REPORT) for one in outputs):
-        raise UsageError(f"a file NAME{REPORT} has the report's numbers: give --report, too")
+        why = ", and --graph is none" if shown.graph is not None else ""
+        raise UsageError(f"{which} is about rows of tables{why}; give --report, too")
     others = [option for name, option in _NOT_WITH_CALLS.items() if click.get_current_context().params[name]]
     if others:
         raise UsageError(f"--report and --graph add up calls of functions, and don't go with {others[0]}")
 
 
 def _of_program(job: Job) -> Job:
-    """Return a job that is about the program's own functions, if it isn't said which."""
+    """Return a job that is about the program's own functions, or those of the modules, if it isn't said which."""
     wanted = job.wanted
     if not wanted.functions:
-        wanted = wanted._replace(functions=("!*",), order=(("F", "!*"), *wanted.order))
+        own = "*" if wanted.modules else "!*"
+        wanted = wanted._replace(functions=(own,), order=(("F", own), *wanted.order))
     return job._replace(wanted=wanted)
 
 

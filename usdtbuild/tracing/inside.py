@@ -217,9 +217,8 @@ class Inside(Tracer):
 
     def _learn(self) -> None:
         *lines, self._rest = (self._rest + self._log.read().decode("utf-8", "replace")).split("\n")
-        if not self.wish.wanted.mangled:
-            fields = (line.split("\t") for line in lines)
-            self._written.update(demangle_if_possible(one[3] for one in fields if len(one) > 3 and one[1] == _FUNCTION))
+        fields = (line.split("\t") for line in lines)
+        self._written.update(demangle_if_possible(one[3] for one in fields if len(one) > 3 and one[1] == _FUNCTION))
         for line in lines:
             if line == "ready":
                 self.looked_up = True
@@ -251,7 +250,8 @@ class Inside(Tracer):
             return
         module = Module(path, int(bias, 16), path, 0)
         kind = ENTER if is_function else PROBE
-        self.targets.append(Target(number, kind, provider, name, module, shown, (site,), self._written.get(name, "")))
+        written, mangled = self._written.get(name, ""), self.wish.wanted.mangled
+        self.targets.append(Target(number, kind, provider, name, module, shown, (site,), written, mangled))
 
     def _answer(self) -> None:
         """Send programs for new points: the program waits for them before it hits any."""

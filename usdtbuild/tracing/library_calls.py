@@ -76,12 +76,12 @@ def call_targets(
             slot = Slot(call.slot + one.bias, report.resolver + one.bias, report.loads)
             sites.append(Site(call.entry + one.bias, call.entry, entered, slot=slot))
         if sites:
-            shown = "" if mangled else written.get(call.name, "")
-            yield Target(first, CALL, "", call.name, module, arguments, tuple(sites), shown)
+            shown = written.get(call.name, "")
+            yield Target(first, CALL, "", call.name, module, arguments, tuple(sites), shown, mangled)
             first += 1
             if returns:
                 target = return_target(first, RETURN, call.name, module, sites, found, one.image)
-                yield target._replace(written=shown)
+                yield target._replace(written=shown, mangled=mangled)
                 first += 1
 
 

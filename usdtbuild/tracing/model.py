@@ -182,7 +182,7 @@ class Target(NamedTuple):
 
     `number` is its place in lists of counts and what events call it, given by the session; `kind` is PROBE, ENTER
     or another of these. For functions and calls `provider` is '' and `name` the function's, as it is linked; `written`
-    is how its author wrote it and how it is shown, '' where that is the same.
+    is how its author wrote it, '' where that is the same. It is shown so, if not as it is linked (`mangled`).
     """
 
     number: int
@@ -193,11 +193,12 @@ class Target(NamedTuple):
     arguments: tuple[Argument, ...]
     sites: tuple[Site, ...]
     written: str = ""
+    mangled: bool = False
 
     @property
     def shown(self) -> str:
         """The name for people."""
-        return self.written or self.name
+        return (not self.mangled and self.written) or self.name
 
     @property
     def title(self) -> str:

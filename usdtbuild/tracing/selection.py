@@ -316,15 +316,16 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
             if _is_no_function(function) and not wanted.names_function(names):
                 continue
             site = _entry(function, one.bias)
-            shown = "" if wanted.mangled else written.get(function.name, "")
+            shown = written.get(function.name, "")
             found = exits.of(function, partly=wanted.frames) if exits is not None else ""
             leads = found.leads if wanted.frames and not isinstance(found, str) else ()
-            yield Target(first, ENTER, "", function.name, module, (), (site._replace(leads=leads),), shown)
+            sites = (site._replace(leads=leads),)
+            yield Target(first, ENTER, "", function.name, module, (), sites, shown, wanted.mangled)
             first += 1
             if exits is not None:
                 target = return_target(first, EXIT, function.name, module, (site,), None, one.image)
                 returns = _with_returns(target.sites[0], found, function, one.bias, starts)
-                yield target._replace(sites=(returns,), written=shown)
+                yield target._replace(sites=(returns,), written=shown, mangled=wanted.mangled)
                 first += 1
 
 
