@@ -300,3 +300,62 @@ def test_a_running_process_with_children_and_a_library_that_comes_and_goes(
     assert graph(out) == {
         ("turn", "10"), ("turn", "leaf", "10"), ("more", "10"), ("more", "leaf", "5"), ("more", "turn", "5"),
     }, out + errors  # fmt: skip
+
+
+HOSTILE = """
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define PLAIN __attribute__((noipa))
+PLAIN long leaf(long n) { __asm__ volatile(""); return n + 1; }
+PLAIN long mid(long n) { n = leaf(n) + 1; __asm__ volatile(""); return n; }
+PLAIN long deep(long n) { if (n) n = deep(n - 1) + 1; __asm__ volatile(""); return n; }
+static void overwrite(void)
+{
+    unsigned long starts[64], ends[64], count = 0;
+    unsigned seed = 1;
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "usdtbuild") && strstr(line, "rw-s")) {
+            sscanf(line, "%lx-%lx", &starts[count], &ends[count]);
+            count += ends[count] - starts[count] <= 64ul << 20;
+        }
+    for (;;)
+        for (unsigned long i = 0; i < count; i++)
+            for (unsigned long at = starts[i]; at < ends[i]; at += 4) {
+                seed = seed * 1103515245 + 12345;
+                if ((seed >> 16) % 7 == 0) *(volatile unsigned *)at = seed >> 8 & (seed & 64 ? ~0u : 0xfff);
+            }
+}
+int main(void)
+{
+    long sum = 0, other = fork();
+    if (!other) overwrite();
+    for (long i = 0; i < 150; i++) {
+        for (long j = 0; j < 300; j++) sum += mid(j);
+        sum += deep(300);
+        usleep(3000);
+    }
+    kill(other, SIGKILL);
+    wait(NULL);
+    printf("%ld\\n", sum);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("cut", [("--depth", "2"), ("--below", "mid"), ("--min-time", "1ms")], ids=" ".join)
+def test_a_forked_process_that_overwrites_what_is_shared_only_spoils_the_tables(
+    cut: tuple[str, ...], run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """What threads have open stands there; nothing that they do may come of it."""
+    (tmp_path / "h.c").write_text(HOSTILE)
+    run("gcc", "-O1", "-fno-optimize-sibling-calls", "-fpatchable-function-entry=7,5", "h.c", "-o", "h", cwd=tmp_path)
+    words = ("--report", "--engine", "patch", *(word for name in ("leaf", "mid", "deep") for word in ("-F", name)), *cut)
+    done = usdtbuild("trace", *words, "--", "./h", cwd=tmp_path, code=None)
+    assert done.stdout.splitlines()[0] == str(150 * (300 * 301 // 2 + 600 - 300 + 300)), done
+    assert done.returncode in {0, 1}
+    assert "Traceback" not in done.stderr
