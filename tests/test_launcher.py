@@ -729,6 +729,56 @@ def test_a_signal_while_compiling_ends_both_and_leaves_no_raw_object(
     assert not list(slow.glob(".*"))
 
 
+LATE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+/* The signal comes when whoever waits has looked for one, and before the call that waits for whatever comes. */
+static void late(void)
+{
+    static int done;
+    if (strncmp(program_invocation_short_name, "python", 6) == 0 && !done++) kill(getpid(), SIGTERM);
+}
+int waitid(idtype_t kind, id_t which, siginfo_t *info, int options)
+{
+    typedef int function(idtype_t, id_t, siginfo_t *, int);
+    if (!(options & WNOHANG)) late();
+    return ((function *)dlsym(RTLD_NEXT, "waitid"))(kind, which, info, options);
+}
+int sigwait(const sigset_t *set, int *number)
+{
+    typedef int function(const sigset_t *, int *);
+    late();
+    return ((function *)dlsym(RTLD_NEXT, "sigwait"))(set, number);
+}
+"""
+
+
+def test_a_signal_that_comes_just_before_the_launcher_waits_is_not_lost(slow: Path, tmp_path: Path, run: Any) -> None:
+    """It was, until the compiler ended."""
+    (tmp_path / "late.c").write_text(LATE)
+    run("gcc", "-shared", "-fPIC", "late.c", "-o", "late.so", "-ldl", cwd=tmp_path)
+    (slow / "hold-before").touch()
+    process = start(slow, env={**os.environ, "LD_PRELOAD": str(tmp_path / "late.so")})
+    try:
+        assert process.wait(20) == -signal.SIGTERM
+    finally:
+        (slow / "hold-before").unlink()
+        process.wait()
+    assert not (slow / "main.o").exists()
+
+
+def test_a_launcher_to_which_ends_of_children_are_nothing(slow: Path, tmp_path: Path) -> None:
+    """A shell's `trap '' CHLD` is handed on to all that it starts."""
+    process = start(slow, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert process.wait(60) == 0
+    assert complete_or_absent(slow, tmp_path)
+
+
 def test_a_compiler_that_ignores_the_signal_is_waited_for(slow: Path, tmp_path: Path) -> None:
     text = (slow / "slowcc").read_text().replace("'echo signalled > caught; exit 1'", "'echo > caught'")
     (slow / "slowcc").write_text(text)

@@ -90,9 +90,11 @@ class Signals:
         """Begin to hold signals back, but for those that are ignored (nohup, a shell's background jobs)."""
         self.received = 0
         self.child = 0
-        for number in _STEP_SIGNALS:
-            if _signal.getsignal(number) != _signal.SIG_IGN:
-                _signal.signal(number, self._take)
+        self._ends = {number for number in _STEP_SIGNALS if _signal.getsignal(number) != _signal.SIG_IGN}
+        for number in self._ends:
+            _signal.signal(number, self._take)
+        # Who started us may ignore it, and then nobody could wait for a child.
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
 
     def _take(self, number: int, _: object) -> None:
         first, self.received = not self.received, number
@@ -105,15 +107,22 @@ class Signals:
 
     def run(self, program: str, words: list[str], file_actions: list[tuple[Any, ...]]) -> int:
         """Run a program to its end; return its exit code, 128 + n if signal n killed it. Raises OSError."""
-        defaults = (_signal.SIGPIPE, _signal.SIGXFSZ)
-        self.child = child = posix.posix_spawn(
-            program, words, posix.environ, file_actions=file_actions, setsigdef=defaults
-        )
-        if self.received:  # it came between the fork and the assignment
-            _send(child, self.received)
-        posix.waitid(posix.P_PID, child, posix.WEXITED | posix.WNOWAIT)
-        self.child = 0  # while the number is still the child's
-        _, status = posix.waitpid(child, 0)
+        defaults, awaited = (_signal.SIGPIPE, _signal.SIGXFSZ), {*self._ends, _signal.SIGCHLD}
+        # Blocked and waited for, no signal can come just before a call that waits for the child alone.
+        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, awaited)
+        try:
+            self.child = child = posix.posix_spawn(
+                program, words, posix.environ, file_actions=file_actions, setsigdef=defaults, setsigmask=mask
+            )
+            if self.received:  # before that
+                _send(child, self.received)
+            while posix.waitid(posix.P_PID, child, posix.WEXITED | posix.WNOWAIT | posix.WNOHANG) is None:
+                if (number := _signal.sigwait(awaited)) != _signal.SIGCHLD:
+                    self._take(number, None)
+            self.child = 0  # while the number is still the child's
+            _, status = posix.waitpid(child, 0)
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
         if self.received:
             from .orphans import end
 
