@@ -1336,6 +1336,7 @@ end end_pair_\way
 # -- pairs by a key (see x86_64/templates.S) -----------------------------------------------------------------------------
 
         BUCKETS_BITS = 8
+        SLOTS = 40
         SLOT_BITS = 6
         OWNER = STACKS + 8
 
@@ -1358,13 +1359,13 @@ end end_pair_\way
         add     \slot, \slot, #OWNER
         .endm
 
-        .macro  set_bits_atomic bits, at
-        ldsetal \bits, x5, [\at]
+        .macro  add_to_mask_atomic bits, at
+        ldaddal \bits, x5, [\at]
         .endm
 
-        .macro  set_bits_exclusive bits, at
+        .macro  add_to_mask_exclusive bits, at
 14:     ldxr    x5, [\at]
-        orr     x5, x5, \bits
+        add     x5, x5, \bits
         stlxr   w8, x5, [\at]
         cbnz    w8, 14b
         .endm
@@ -1381,7 +1382,7 @@ template begin_keyed_\way
         cbnz    x5, 2f
         take_\way 3f, 2f
 2:      add     x3, x3, #1
-        cmp     x3, #64
+        cmp     x3, #SLOTS
         b.lo    1b
         add     x4, x7, #TOO_MANY
         count_\way x4, x5, w8
@@ -1392,9 +1393,10 @@ template begin_keyed_\way
         stp     x5, x9, [x4, #16]
         mov     x0, #1
         lsl     x0, x0, x3
+        orr     x0, x0, #1 << SLOTS
         add     x4, x7, x1, lsl #SLOT_BITS
         add     x4, x4, #STACKS
-        set_bits_\way x0, x4
+        add_to_mask_\way x0, x4
 4:      ldr     x30, [sp], #16
         ret
 end begin_keyed_\way
@@ -1412,7 +1414,7 @@ template end_keyed_\way
         add     x10, x7, x1, lsl #SLOT_BITS
         add     x10, x10, #STACKS
 10:     ldar    x11, [x10]
-        mov     x3, x11
+        and     x3, x11, #(1 << SLOTS) - 1
         mov     x12, #0                 // when the youngest one began, above
 11:     cbz     x3, 12f
         rbit    x5, x3
@@ -1431,21 +1433,21 @@ template end_keyed_\way
         mov     x12, x4
         mov     x13, x5
         b       11b
-12:     cbz     x12, 6f
+12:     cbz     x12, 13f
         mov     x12, #1
         lsl     x12, x12, x13
         bic     x3, x11, x12
         exchange_word_\way x10, x11
         slot_of_bit x13, x8
-        ldp     x4, x30, [x8]
-        cmp     x4, x0
-        ccmp    x30, x2, #0, eq
-        b.ne    13f
         ldp     x2, x0, [x8, #16]
         stlr    xzr, [x8]
         judge   40
-13:     set_bits_\way x12, x10
-        b       10b
+13:     dmb     ishld
+        ldr     x3, [x10]
+        eor     x3, x3, x11
+        lsr     x3, x3, #SLOTS
+        cbnz    x3, 10b
+        b       6f
         judged  \way
         ldp     x11, x12, [sp, #16]
         ldr     x13, [sp, #32]

@@ -1340,6 +1340,7 @@ end end_pair
 # -- pairs by a key, of any two threads of a process --------------------------------------------------------------------
 
         BUCKETS_BITS = 8        # of 64 slots for begins each, in the place of the stacks
+        SLOTS = 40              # that are used
         SLOT_BITS = 6           # bytes of a slot: a mask, its owner (a process), the pair's key, time, key
         MASK = STACKS
         OWNER = STACKS + 8
@@ -1349,8 +1350,10 @@ end end_pair
 
 # A key's hash says its bucket, whose mask tells which slots hold begins; who takes a bit out owns what it stands for. A
 # begin takes a slot without an owner, writes, and then sets its bit; an end takes the bit of the youngest begin with its
-# key, reads, and lets the slot go. Between two looks at a mask a slot may have got another begin and the same bit, so
-# the key is compared again by its owner. A thread that is killed in between leaves a slot that nobody uses any more.
+# key, reads, and lets the slot go. A thread that is killed in between leaves a slot that nobody uses any more.
+# Above the mask is how many begins there have been (24 bits). So a word that is what it was says that no slot has got
+# another begin: what an end has looked at is still so. If it finds none in a word to which no begin has come meanwhile,
+# there was none: each that began before has its own begin there, and takes one.
 # The first slots are used most: where a bucket's are, and its mask, is another cache line of the page for each bucket.
         .macro  find_bucket             # of the key in r8: r9 = the offset of its first slot, r11 = the process
         call    own_process
@@ -1377,13 +1380,6 @@ end end_pair
         xor     %r9d, %edi
         .endm
 
-        .macro  set_bit bit             # of the bucket's mask
-        mov     \bit, %ecx
-        mov     $1, %eax
-        shl     %cl, %rax
-        lock or %rax, MASK(%rsi,%r9)
-        .endm
-
 # As `begin_pair`, for the pair's key in rdx.
 template begin_keyed
         push    %r8
@@ -1402,7 +1398,7 @@ template begin_keyed
         lock cmpxchg %r11, OWNER(%rsi,%rdi)
         je      3f
 2:      inc     %r10d
-        cmp     $64, %r10d
+        cmp     $SLOTS, %r10d
         jb      1b
         lock incq TOO_MANY(%rsi)
         pop     %rax
@@ -1416,7 +1412,11 @@ template begin_keyed
         pop     %rdx
         or      %rdx, %rax
         mov     %rax, BEGUN(%rsi,%rdi)
-        set_bit %r10d
+        mov     $1, %eax
+        mov     %r10d, %ecx
+        shl     %cl, %rax
+        bts     $SLOTS, %rax
+        lock add %rax, MASK(%rsi,%r9)
 4:      pop     %r11
         pop     %r10
         pop     %r9
@@ -1442,6 +1442,8 @@ template end_keyed
         find_bucket
 10:     mov     MASK(%rsi,%r9), %rax
         mov     %rax, %rdx
+        shl     $64 - SLOTS, %rdx
+        shr     $64 - SLOTS, %rdx
         xor     %r10d, %r10d    # when the youngest one began, above
 11:     bsf     %rdx, %rcx
         jz      12f
@@ -1460,22 +1462,19 @@ template end_keyed
         mov     %ecx, %ebp
         jmp     11b
 12:     test    %r10, %r10
-        jz      6f
+        jz      13f
         mov     %rax, %rdx
         btr     %rbp, %rdx
         lock cmpxchg %rdx, MASK(%rsi,%r9)
         jne     10b
         slot_of_bit %ebp
-        cmp     %r8, SLOT_KEY(%rsi,%rdi)
-        jne     13f
-        cmp     %r11, OWNER(%rsi,%rdi)
-        jne     13f
         mov     BEGUN(%rsi,%rdi), %r9
         mov     BY(%rsi,%rdi), %r10
         movq    $0, OWNER(%rsi,%rdi)
         judge
-13:     set_bit %ebp
-        jmp     10b
+13:     xor     MASK(%rsi,%r9), %rax
+        shr     $SLOTS, %rax
+        jnz     10b
         judged
         pop     %r11
         pop     %rbp

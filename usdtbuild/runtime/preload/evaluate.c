@@ -398,19 +398,14 @@ static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uint64_t
 
 /* -- pairs by a key, of any two threads of a process --------------------------------------------------------------- */
 
-enum { BUCKETS_BITS = 8, SLOTS = 64, SLOT_SIZE = 64, SLOT_OWNER = 8, SLOT_KEY = 16, SLOT_BEGUN = 24, SLOT_BY = 32 };
+enum { BUCKETS_BITS = 8, RING = 64, SLOTS = 40, SLOT_SIZE = 64, SLOT_OWNER = 8, SLOT_KEY = 16, SLOT_BEGUN = 24, SLOT_BY = 32 };
 
-/* Of the slots of a key's bucket one; in the first of them is the mask of those that hold begins. */
+/* Of the slots of a key's bucket one; in the first of them is the mask of those that hold begins, and above that how many there have been. */
 static inline PLAIN uint64_t slot_of(uint64_t pairs, uint64_t pair_key, uint64_t process, unsigned i)
 {
 	uint64_t bucket = (process << 32 ^ pair_key) * GOLDEN >> (64 - BUCKETS_BITS);
 
-	return pairs + STACKS + SLOT_SIZE * (bucket * SLOTS + (bucket + i) % SLOTS);
-}
-
-static inline PLAIN int is_begin_of(uint64_t slot, uint64_t pair_key, uint64_t process)
-{
-	return get(slot + SLOT_KEY) == pair_key && get(slot + SLOT_OWNER) == process;
+	return pairs + STACKS + SLOT_SIZE * (bucket * RING + (bucket + i) % RING);
 }
 
 /* A begin takes a slot without an owner, writes, and then sets its bit. */
@@ -427,14 +422,13 @@ static PLAIN void begin_keyed(uint64_t pairs, uint64_t pair_key, uint64_t key, u
 		__atomic_store_n(at(slot + SLOT_KEY), pair_key, __ATOMIC_RELAXED);
 		__atomic_store_n(at(slot + SLOT_BY), key, __ATOMIC_RELAXED);
 		__atomic_store_n(at(slot + SLOT_BEGUN), ticks() | mark, __ATOMIC_RELAXED);
-		__atomic_fetch_or(at(mask), (uint64_t)1 << i, __ATOMIC_RELEASE);
+		__atomic_fetch_add(at(mask), (uint64_t)1 << SLOTS | (uint64_t)1 << i, __ATOMIC_RELEASE);
 		return;
 	}
 	add(pairs + PAIRS_MANY, 1);
 }
 
-/* An end takes the bit of the youngest begin with its key, reads, and lets the slot go. Between two looks at a mask a slot may have got another begin and the
- * same bit, so the key is compared again by who owns it. */
+/* An end takes the bit of the youngest begin with its key, reads, and lets the slot go. Why that is exact is said in machines/x86_64/templates.S. */
 static PLAIN int end_keyed(uint64_t pairs, uint64_t pair_key, uint64_t *key, uint64_t mark, uint64_t *took)
 {
 	uint64_t now = ticks(), process = process_number(), first = slot_of(pairs, pair_key, process, 0);
@@ -442,26 +436,25 @@ static PLAIN int end_keyed(uint64_t pairs, uint64_t pair_key, uint64_t *key, uin
 	for (;;) {
 		uint64_t begins = __atomic_load_n(at(first), __ATOMIC_ACQUIRE), left, youngest = 0, slot = 0, bit = 0, begun, by;
 
-		for (left = begins; left; left &= left - 1) {
+		for (left = begins & (((uint64_t)1 << SLOTS) - 1); left; left &= left - 1) {
 			uint64_t one = slot_of(pairs, pair_key, process, (unsigned)__builtin_ctzll(left));
 
 			begun = get(one + SLOT_BEGUN) & (TESTED - 1);
-			if (is_begin_of(one, pair_key, process) && begun > youngest) {
+			if (get(one + SLOT_KEY) == pair_key && get(one + SLOT_OWNER) == process && begun > youngest) {
 				youngest = begun;
 				slot = one;
 				bit = left & -left;
 			}
 		}
 		if (!bit) {
+			__atomic_thread_fence(__ATOMIC_ACQUIRE);
+			if ((get(first) ^ begins) >> SLOTS)
+				continue;
 			add(pairs + PAIRS_BEGIN, 1);
 			return 0;
 		}
 		if (!exchange(first, begins, begins & ~bit))
 			continue;
-		if (!is_begin_of(slot, pair_key, process)) {
-			__atomic_fetch_or(at(first), bit, __ATOMIC_RELEASE);
-			continue;
-		}
 		begun = get(slot + SLOT_BEGUN);
 		by = get(slot + SLOT_BY);
 		__atomic_store_n(at(slot + SLOT_OWNER), 0, __ATOMIC_RELEASE);

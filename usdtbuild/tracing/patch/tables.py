@@ -17,8 +17,8 @@ below, and room for 63 begins, each a time and a key. In front of all stacks are
 of several words are looked up in a table of their own, behind the stacks: a begin keeps the place of its key's cell,
 and the times are added to the cell at the same place in the end's table. Where pairs have a key of their own, there
 are 256 buckets instead, of 64 slots, of 64 bytes each: the process, the pair's key or a hash of it, a time and a key
-behind a word, which in the first slot is the mask of those that hold begins. The slots of bucket n are in a ring, and
-slot n of that (mod 64) is the first one.
+behind a word, which in the first slot is the mask of those that hold begins, and above that (24 bits) how many begins
+there have been. The slots of bucket n are in a ring, and slot n of that (mod 64) is the first one; 40 are used.
 
 The program can write here whatever it likes. It can't do more than lie about itself: all that is read are numbers of a
 fixed size, of a fixed number of cells.
@@ -50,6 +50,7 @@ _STACK = struct.Struct("=Q1016x")
 _STACKS, _DEEPEST = 1 << 10, 63
 _SLOT = struct.Struct("=QQQQQ24x")
 _BUCKETS = _STACKS * _STACK.size // _SLOT.size // 64
+_SLOTS = 40
 PAIRS_SIZE = _UNPAIRED.size + _STACKS * _STACK.size
 # What is known of a hit of a pair: it doesn't pass the filter, has no key, was tested. A begin's time holds it.
 FAILED, KEYLESS, TESTED = (1 << bit for bit in (63, 62, 61))
@@ -214,7 +215,7 @@ def read_pairs(data: mmap | bytearray, at: int, *, keyed: bool = False) -> Unpai
             start = at + bucket * 64 * _SLOT.size
             mask = _SLOT.unpack_from(data, start + bucket % 64 * _SLOT.size)[0]
             begun = (_SLOT.unpack_from(data, start + (bucket + bit) % 64 * _SLOT.size)[3]
-                     for bit in range(64) if mask >> bit & 1)  # fmt: skip
+                     for bit in range(_SLOTS) if mask >> bit & 1)  # fmt: skip
             waiting += sum(time & (FAILED | TESTED) != FAILED | TESTED for time in begun)
         return found._replace(open=waiting)
     for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _STACKS * _STACK.size])):
