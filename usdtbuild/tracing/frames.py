@@ -11,7 +11,6 @@ Where stacks are far from each other (signals, coroutines) nothing is concluded 
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, SupportsIndex
@@ -65,42 +64,45 @@ class Frames:
 
     def take(self, events: Sequence[Event]) -> list[Event]:
         """Return hits with the ends that they tell of; returns of what was called before the trace are left out."""
-        found = [one for event in events for one in self._one(event)]
+        found: list[Event] = []
+        for event in events:
+            thread = event.pid, event.tid
+            calls = self._open.get(thread)
+            if calls is None:
+                calls = self._open[thread] = _Open(self._functions)
+            self._last[thread] = event
+            if event.target in self._returns:
+                self._returned(calls, event, found)
+                continue
+            while calls and self._is_over(calls[-1], event):
+                found.append(self._end(calls.pop(), event, LEFT))
+            if len(calls) < _FAR and len(event.frame) <= len(FRAMES):
+                calls.append(event)
+                found.append(event)
         return self._cut.take(found) if self._cut is not None else found
-
-    def _one(self, event: Event) -> Iterator[Event]:
-        calls = self._open.get((event.pid, event.tid))
-        if calls is None:
-            calls = self._open[event.pid, event.tid] = _Open(self._functions)
-        self._last[event.pid, event.tid] = event
-        if event.target in self._returns:
-            yield from self._returned(calls, event)
-            return
-        while calls and self._is_over(calls[-1], event):
-            yield self._end(calls.pop(), event, LEFT)
-        if len(calls) < _FAR and len(event.frame) <= len(FRAMES):
-            calls.append(event)
-            yield event
 
     def _is_over(self, call: Event, event: Event) -> bool:
         """Whether a call has ended by the time of another's entry."""
         distance = event.frame[0] - call.frame[0]
+        if distance:
+            return 0 < distance <= _NEAR
         jumped = self._places.get(event.target) in self._leads.get(call.target, ())
-        return 0 <= distance <= _NEAR and not (not distance and jumped and call.frame[1] == event.frame[1])
+        return not (jumped and call.frame[1] == event.frame[1])
 
-    def _returned(self, calls: _Open, event: Event) -> Iterator[Event]:
+    def _returned(self, calls: _Open, event: Event, found: list[Event]) -> None:
+        """Append what ends with a return."""
         frame, whose = event.frame[0], self._functions[event.target]
-        at = len(calls) - 1 if calls.have(frame, whose) else -1
+        at = len(calls) - 1 if (frame, whose) in calls.there else -1
         while at >= 0 and (calls[at].frame[0], self._functions[calls[at].target]) != (frame, whose):
             at -= 1
         while at >= 0 and len(calls) > at + 1:
-            yield self._end(calls.pop(), event, LEFT)
+            found.append(self._end(calls.pop(), event, LEFT))
         while calls and at < 0 and 0 <= frame - calls[-1].frame[0] <= _NEAR:
             # Who was jumped to may have been passed by where it was entered (`patch.calls`): it returns in its place.
             is_own = self._cut is not None and calls[-1].frame[0] == frame
-            yield self._end(calls.pop(), event, event.frame if is_own else LEFT)
+            found.append(self._end(calls.pop(), event, event.frame if is_own else LEFT))
         while at >= 0 and calls and calls[-1].frame[0] == frame:  # those too that have jumped there
-            yield self._end(calls.pop(), event, event.frame)
+            found.append(self._end(calls.pop(), event, event.frame))
 
     def _end(self, call: Event, event: Event, frame: tuple[int, ...]) -> Event:
         """Return the end of a call, which a hit of its thread tells of."""
@@ -130,29 +132,28 @@ class Frames:
 
 
 class _Open(list["Event"]):
-    """A thread's open calls. Whether one of them is meant by a return is known at once, however many there are."""
+    """A thread's open calls. Whether one of them is meant by a return is known at once, however many there are: `there`
+    is how many return to a place on the stack, of a function."""
 
     def __init__(self, functions: Sequence[tuple[str, str]]) -> None:
         """`functions` are those of targets, now and later."""
         super().__init__()
         self._functions = functions
-        self._there = Counter[tuple[int, tuple[str, str]]]()
+        self.there: dict[tuple[int, tuple[str, str]], int] = {}
 
     def append(self, event: Event) -> None:
         super().append(event)
-        self._there[event.frame[0], self._functions[event.target]] += 1
+        key = event.frame[0], self._functions[event.target]
+        self.there[key] = self.there.get(key, 0) + 1
 
     def pop(self, _: SupportsIndex = -1) -> Event:
         event = super().pop()
         key = event.frame[0], self._functions[event.target]
-        self._there[key] -= 1
-        if not self._there[key]:
-            del self._there[key]
+        if self.there[key] == 1:
+            del self.there[key]
+        else:
+            self.there[key] -= 1
         return event
-
-    def have(self, frame: int, whose: tuple[str, str]) -> bool:
-        """Whether there is a call of a function that returns there."""
-        return (frame, whose) in self._there
 
 
 class _Call:

@@ -58,6 +58,8 @@ class _Clock:
     def __init__(self) -> None:
         self._ticks: list[int] = []
         self._times: list[int] = []
+        # Of the line that was used last: from which ticks to which, where it is at the first, and how steep.
+        self._line = 0, 1 << 64, 0, 0, 1, 1
 
     def mark(self, ticks: int, at: int) -> None:
         """Take a moment of both clocks; one that is too close to the one before is on the line so far."""
@@ -67,17 +69,19 @@ class _Clock:
             return
         self._ticks.append(ticks)
         self._times.append(at)
+        self._line = 0, 0, 0, 0, 1, 1
         if len(self._ticks) > 64:
             del self._ticks[:32], self._times[:32]
 
     def __call__(self, ticks: int) -> int:
-        known = self._ticks
-        if not known:
-            return ticks
-        at = min(max(bisect_right(known, ticks) - 1, 0), len(known) - 2)
-        first, then = known[at], known[at + 1]
-        span = self._times[at + 1] - self._times[at]
-        return self._times[at] + (ticks - first) * span // (then - first)
+        low, high, first, time, span, steps = self._line
+        if not low <= ticks < high:
+            known, times = self._ticks, self._times
+            at = min(max(bisect_right(known, ticks) - 1, 0), len(known) - 2)
+            low, high = (known[at] if at else 0), (known[at + 1] if at < len(known) - 2 else 1 << 64)
+            first, time, span, steps = known[at], times[at], times[at + 1] - times[at], known[at + 1] - known[at]
+            self._line = low, high, first, time, span, steps
+        return time + (ticks - first) * span // steps
 
 
 class WorkerError(UsdtError):
@@ -296,12 +300,17 @@ class Session(Tracer):
             self._stood.setdefault(tid, deque()).append((since, lasted))
 
     def _with_held(self, event: Event) -> Event:
-        """Return a hit with how long its thread had stood; hits of a thread come in their order."""
+        """Return a hit with how long its thread had stood since its first; hits of a thread come in their order."""
         stops = self._stood[event.tid]
-        held = self._held_for.get(event.tid, 0)
+        held = self._held_for.get(event.tid)
         while stops and stops[0][0] + stops[0][1] <= event.time:
-            held += stops.popleft()[1]
+            lasted = stops.popleft()[1]
+            held = held + lasted if held is not None else None
+        held = held or 0
         self._held_for[event.tid] = held
+        if not stops and not held:
+            del self._stood[event.tid]
+            return event
         return event._replace(held=held + (max(0, event.time - stops[0][0]) if stops else 0))
 
     def _on_counted(self, message: job.Counted) -> None:

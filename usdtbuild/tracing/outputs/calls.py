@@ -58,7 +58,9 @@ class CallTables(Output):
     def events(self, events: Sequence[Event]) -> None:
         """Take calls and their ends."""
         for event in events:
-            calls = self._open.setdefault((event.pid, event.tid), [])
+            calls = self._open.get((event.pid, event.tid))
+            if calls is None:
+                calls = self._open[event.pid, event.tid] = []
             if not self._ends[event.target]:
                 way = self._below(calls[-1][0] if calls else self._root, self._names[event.target])
                 if way is not None:
@@ -72,11 +74,15 @@ class CallTables(Output):
                 if way is not None and event.frame == LEFT:
                     way.unseen += 1
                 elif way is not None:
-                    self._spreads.setdefault(way.name, Distribution()).add(took)
+                    spread = self._spreads.get(way.name)
+                    if spread is None:
+                        spread = self._spreads[way.name] = Distribution()
+                    spread.add(took)
                     way.total += took
                     way.own += max(0, took - below)
                 if calls:
-                    calls[-1] = (*calls[-1][:2], calls[-1][2] + took)
+                    around, began, others = calls[-1]
+                    calls[-1] = around, began, others + took
 
     def _below(self, caller: _Way | None, name: str) -> _Way | None:
         """Return a function's way below another's; None if there is no room for it."""

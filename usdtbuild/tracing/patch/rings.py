@@ -276,7 +276,8 @@ class Decoder:
     def events(self, raw: bytes, clock: Callable[[int], int], since: int = 0, until: int = 1 << 64) -> list[Event]:
         """Return the events of a `checked` chunk. What says that it is of another time than that between `since` and
         `until`, or has a string that is longer than its room, is counted in `dropped`."""
-        unpack, sites, found = _HEADER.unpack_from, self._sites, []
+        unpack, sites, made = _HEADER.unpack_from, self._sites, Event._make
+        found: list[Event] = []
         for at in range(0, len(raw), self._shape.slot):
             ticks, tid, site, pid = unpack(raw, at + 8)
             when = clock(ticks)
@@ -289,9 +290,9 @@ class Decoder:
                 self.dropped += 1
             elif frames:
                 frame = values[-frames:] if tid < _TELLS else (*values[-frames:], 0)
-                found.append(Event(when, pid, tid & ~(_TELLS | _LATE), target, values[:-frames], 0, frame))
+                found.append(made((when, pid, tid & ~(_TELLS | _LATE), target, values[:-frames], 0, frame, ())))
             else:
-                found.append(Event(when, pid, tid & ~_TELLS, target, values))
+                found.append(made((when, pid, tid & ~_TELLS, target, values, 0, (), ())))
         return found
 
     def count(self, raw: bytes) -> Counter[int]:
