@@ -29,13 +29,14 @@ from typing import TYPE_CHECKING
 
 from ...machines.templates import Code
 from .. import clock
+from ..maps import PAGE
 from ..model import ENTER, EXIT, PROBE, RECORD
 from ..selection import is_meant
 from .code import Choice
 from .rings import late_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from mmap import mmap
 
     from ..job import Cut
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .evaluated import Words
     from .injection import Shared
     from .rings import Write
+    from .spot import Spot
 
 # As in the templates: for how many threads there is memory, what stands before the calls of each, and bytes of a call.
 _THREADS, _HEAD, _CALL = 512, 16, 64
@@ -52,8 +54,8 @@ _ROOM = 16 << 10  # bytes for each thread, at most
 _SWITCH = 64  # bytes behind them, for one word
 _THREAD, _OPEN_CALL = struct.Struct("<III"), struct.Struct("<QQIIQI")
 _BELOW, _NOT_BELOW, _GIVEN = 1, 2, 8
-ROUTINES_SIZE = 1536  # at most
-GATE_SIZE = 32  # in each stub, with the row's own words
+_ROUTINES_SIZE = 1536  # at most
+_GATE_SIZE = 32  # in each stub, with the row's own words
 
 
 def chooses(plan: Plan) -> bool:
@@ -107,10 +109,12 @@ class Rows:
             return Choice("switched", struct.pack("<I", _waits(self._cut) if is_end else 1))
         return None
 
-    def size(self, target: Target, site: Site) -> int:
-        """Return how many bytes that takes in its stub."""
-        choice = self.choice(target, site)
-        return GATE_SIZE + len(choice.row) if choice is not None else 0
+    def room(self, spots: Sequence[Spot]) -> int:
+        """Return how many bytes all of that takes at most, with the routines, whole pages."""
+        if self._cut is None:
+            return 0
+        choices = filter(None, (self.choice(spot.target, spot.site) for spot in spots))
+        return -(-(_ROUTINES_SIZE + sum(_GATE_SIZE + len(one.row) for one in choices)) // PAGE) * PAGE
 
 
 def _waits(cut: Cut) -> int:

@@ -77,7 +77,7 @@ def build(
     old: dict[int, bytes] = {}
     pairs, rows = plan.pairs, Rows(plan)
     for number, group in enumerate(groups.values()):
-        size = machine.size(plan, group)
+        size = machine.size(plan, group) + rows.room(group)
         own, waiting, counter_size = tables_of(plan._replace(pairs=pairs), [(spot.target, spot.site) for spot in group])
         start = room.find(size + counter_size, group[0].site.address, machine.REACH) if not starts else None
         if number < len(starts):

@@ -341,9 +341,6 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
     # The longest argument is an indexed memory operand that is tried: 65 bytes, with a string 84.
     sizes = [144 + 96 * len(spot.site.operands) + WORDS.around(plan, spot.target, spot.site.operands) for spot in spots]
     sizes.append(768 + evaluated.ROUTINES_SIZE * plan.evaluates)
-    if calls.chooses(plan):
-        rows = calls.Rows(plan)
-        sizes += [calls.ROUTINES_SIZE, *(rows.size(spot.target, spot.site) for spot in spots)]
     return -(-sum(sizes) // PAGE) * PAGE
 
 
