@@ -772,6 +772,18 @@ def test_a_signal_that_comes_just_before_the_launcher_waits_is_not_lost(slow: Pa
     assert not (slow / "main.o").exists()
 
 
+def test_a_signal_that_who_started_the_launcher_blocks_waits_for_its_end(slow: Path, tmp_path: Path) -> None:
+    (slow / "hold-before").touch()
+    process = start(slow, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
+    wait_for((slow / "before").exists, "before")
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    (slow / "hold-before").unlink()
+    assert process.wait(60) == 0
+    assert complete_or_absent(slow, tmp_path)
+    assert not (slow / "caught").exists()
+
+
 def test_a_launcher_to_which_ends_of_children_are_nothing(slow: Path, tmp_path: Path) -> None:
     """A shell's `trap '' CHLD` is handed on to all that it starts."""
     process = start(slow, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
