@@ -275,10 +275,8 @@ def command(
                              every=every or (_SERVED if prometheus else math.inf), last=last, patience=lossless or 0.0,
                              silent=screen and sys.stdout.isatty(), until=_until(last, awaited), user=whose,
                              env={**os.environ}, as_user=bool(user), normalize=normalize, servers=servers)  # fmt: skip
-    if not report and any(one.endswith(REPORT) for one in outputs):
-        raise UsageError(f"a file NAME{REPORT} has the report's numbers: give --report, too")
-    if report or graph is not None or sort:
-        end(_add_up_calls(asked._replace(job=job), wishes, _Shown(report, graph, sort, top)))
+    if (shown := _Shown(report, graph, sort, top)).is_wanted(outputs):
+        end(_add_up_calls(asked._replace(job=job), wishes, shown))
     end(run(asked._replace(job=job), wishes, Until(verbose, require_hits)))
 
 
@@ -409,6 +407,12 @@ class _Shown(NamedTuple):
     graph: str | None
     sort: str | None
     top: int | None
+
+    def is_wanted(self, outputs: Sequence[str]) -> bool:
+        """Whether there is a tree. Raises UsageError where a file is to have its numbers, and nothing asks for them."""
+        if not self.report and any(one.endswith(REPORT) for one in outputs):
+            raise UsageError(f"a file NAME{REPORT} has the report's numbers: give --report, too")
+        return bool(self.report or self.graph is not None or self.sort)
 
     def show(self, tree: CallTree, targets: Sequence[Target]) -> bool:
         """Print it; return whether there are the functions that --graph=FUNC names."""

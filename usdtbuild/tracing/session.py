@@ -301,17 +301,15 @@ class Session(Tracer):
 
     def _with_held(self, event: Event) -> Event:
         """Return a hit with how long its thread had stood since its first; hits of a thread come in their order."""
-        stops = self._stood[event.tid]
-        held = self._held_for.get(event.tid)
+        stops, held = self._stood[event.tid], self._held_for.get(event.tid)
         while stops and stops[0][0] + stops[0][1] <= event.time:
             lasted = stops.popleft()[1]
-            held = held + lasted if held is not None else None
-        held = held or 0
-        self._held_for[event.tid] = held
-        if not stops and not held:
-            del self._stood[event.tid]
-            return event
-        return event._replace(held=held + (max(0, event.time - stops[0][0]) if stops else 0))
+            held = held if held is None else held + lasted
+        self._held_for[event.tid] = held = held or 0
+        if stops or held:
+            return event._replace(held=held + (max(0, event.time - stops[0][0]) if stops else 0))
+        del self._stood[event.tid]
+        return event
 
     def _on_counted(self, message: job.Counted) -> None:
         self._counted = Totals(*message)
