@@ -398,7 +398,7 @@ def trace(
     if returns and not functions and not calls:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
     declared = tuple(provider for path in _each(providers) for provider in _declared(path))
-    patterns = (_each(probes), _each(functions), _each(exclude), _each(modules))
+    patterns = (_each(probes), _each(functions), _each(exclude), _with_absolute(_each(modules)))
     for option, given in zip(("-P", "-F", "-x", "--module", "-L"), (*patterns, _each(calls))):
         if "" in given:
             raise UsageError(f"{option}: the pattern is empty; say what it is to match (* matches all)")
@@ -415,6 +415,12 @@ def trace(
 def _each(several: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[Any, ...]:
     """Return several of a thing; a string or a path is one."""
     return (several,) if isinstance(several, (str, os.PathLike)) else tuple(several)
+
+
+def _with_absolute(modules: tuple[str, ...]) -> tuple[str, ...]:
+    """Return patterns of files with those that a relative path stands for."""
+    relative = (one for one in modules if "/" in one and not one.startswith(("/", "*")))
+    return (*modules, *(os.path.normpath(f"{os.getcwd()}/{one}") for one in relative))  # noqa: PTH109
 
 
 def _declared(path: str | os.PathLike[str]) -> Sequence[Provider]:

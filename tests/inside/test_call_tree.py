@@ -76,7 +76,7 @@ def shape_of(out: str) -> Shape:
     """Return the shape of what `--graph` printed."""
     found = []
     for line in out.splitlines()[1:]:
-        match = re.match(r" *[\d.]+ [mnu]?s +[\d.]+ [mnu]?s +(\d+)  ([│├└─ ]*)(\S+)$", line)
+        match = re.match(r" *(?:[\d.]+ [mnu]?s +[\d.]+ [mnu]?s|- +-) +(\d+)  ([│├└─ ]*)(\S+)$", line)
         assert match is not None, line
         found.append((len(match.group(2)) // 3, match.group(3), int(match.group(1))))
     return found
@@ -220,6 +220,22 @@ def test_what_is_open_when_the_program_ends_has_its_time(trace: Any) -> None:
     assert not re.search(r"^ +0 ns", done.stdout, re.MULTILINE)
 
 
+def test_what_is_open_when_the_trace_ends_has_no_time(run: Any, usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "o.c").write_text(
+        "#include <unistd.h>\n__attribute__((noipa)) void tick(void) { usleep(1000); }\n"
+        "__attribute__((noipa)) void loop(void) { for (int i = 0; i < 1500; i++) tick(); }\n"
+        "int main(void) { loop(); return 0; }\n"
+    )
+    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "o.c", "-o", "o", cwd=tmp_path)
+    done = usdtbuild("trace", "--report", "--graph", "--duration", "0.5", "--", tmp_path / "o",
+                     env={**os.environ, "XDG_CACHE_HOME": str(cache)})  # fmt: skip
+    report, graph = done.stdout.split("\n\n")
+    assert [line.split() for line in graph.splitlines()[1:3]] == [
+        ["-", "-", "1", "main"], ["-", "-", "1", "└─", "loop"],
+    ]  # fmt: skip
+    assert {line.split()[-1] for line in report.splitlines() if line.split()[0] == "-"} == {"main", "loop"}
+
+
 def test_calls_that_are_too_deep_are_counted_and_told_of(trace: Any) -> None:
     """main(), and 6,001 of deep(): each without a frame is counted, and has no return."""
     done = trace("--report", "-F", "main", "-F", "deep", way="deep")
@@ -288,6 +304,7 @@ def test_the_report_has_each_function_once(trace: Any) -> None:
         (("--count",), "don't go with --count"),
         (("-P", "app:*"), "don't go with -P"),
         (("--trap",), "don't go with --trap"),
+        (("--returns", "-F", "main"), "don't go with --returns"),
     ],
 )
 def test_what_does_not_go_together_is_said(words: tuple[str, ...], says: str, trace: Any) -> None:
@@ -307,7 +324,7 @@ def test_why_no_entry_can_be_patched_is_said(run: Any, usdtbuild: Any, cache: Pa
     options = "-fcf-protection=none", "-fpatchable-function-entry=16,14"
     run("gcc", "-O1", *options, "p.c", "-o", "p", cwd=tmp_path)
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    said = usdtbuild("trace", "--report", "-F", "leaf", "--", tmp_path / "p", env=environment).stderr
+    said = usdtbuild("trace", "--report", "-F", "leaf", "--", tmp_path / "p", env=environment, code=1).stderr
     assert "leaf at 0x" in said
     assert "the second byte of a jump from the entry to its padding would be a harmful instruction" in said
 
@@ -505,8 +522,12 @@ def test_two_reports_and_what_has_changed(tmp_path: Path, usdtbuild: Any) -> Non
         ["0", "ns", "-5", "ns", "0", "ns", "-5", "ns", "0", "-1", "g"],
     ]
     assert diff_lines({}, {}, "total", None, 0)
-    done = usdtbuild("trace", "--diff", tmp_path / "old", tmp_path / "new", "--", "true", code=2)
-    assert "--diff compares two reports" in done.stderr
+    for more in (("--", "true"), ("--depth", "3"), ("--below", "f")):
+        done = usdtbuild("trace", "--diff", tmp_path / "old", tmp_path / "new", *more, code=2)
+        assert "--diff compares two reports" in done.stderr
+    unknown = {"f": Row("f", 3, 0, 0, 3)}
+    shown = diff_lines({"f": Row("f", 2, 100, 60)}, unknown, "total", None, 0)[1].split()
+    assert shown == ["-", "?", "-", "?", "3", "+1", "f"]
 
 
 @pytest.mark.parametrize("text", [

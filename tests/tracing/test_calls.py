@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections import Counter
@@ -99,6 +100,76 @@ def test_a_process_that_runs_has_a_report(program: Path, usdtbuild: Any) -> None
     assert found["turn"] > 1
     assert abs(found["leaf"] - 3 * found["turn"]) <= 3
     assert "breakpoint" not in done.stderr
+
+
+LEFT_BEHIND = """
+#include <csetjmp>
+#include <unistd.h>
+#define PLAIN __attribute__((noipa))
+static std::jmp_buf back;
+PLAIN void jumper(void) { usleep(1000); std::longjmp(back, 1); }
+PLAIN void leaf(void) { usleep(2000); }
+PLAIN void thrower(void) { leaf(); throw 1; }
+PLAIN void setter(void) { if (!setjmp(back)) jumper(); usleep(50000); }
+PLAIN void catcher(void) { try { thrower(); } catch (int) { } usleep(30000); }
+int main() { setter(); catcher(); usleep(20000); return 0; }
+"""
+
+
+def test_no_file_shows_more_time_of_what_was_left_than_is_known(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    """It had all that passed until the next hit told that it was over; the table said `-`."""
+    (tmp_path / "l.cpp").write_text(LEFT_BEHIND)
+    run("g++", "-O1", "-fpatchable-function-entry=7,5", "l.cpp", "-o", "l", cwd=tmp_path)
+    run_it = ("--report", "-o", "l.json", "-o", "l.folded", "--", "./l")
+    report = usdtbuild("trace", *run_it, cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[-1] for line in report if line.split()[:2] == ["-", "-"]] == ["jumper()", "thrower()"]
+    spans = {one["name"]: one["dur"] for one in json.loads((tmp_path / "l.json").read_text())["traceEvents"]
+             if one["ph"] == "X"}  # fmt: skip
+    assert spans["jumper()"] == 0
+    assert spans["leaf()"] <= spans["thrower()"] < spans["catcher()"] - 29_000
+    own = dict(line.rsplit(" ", 1) for line in (tmp_path / "l.folded").read_text().splitlines())
+    assert not any(stack.endswith(("jumper()", "thrower()")) for stack in own)
+    assert int(own["main;setter()"]) > 50_000_000
+    assert int(own["main;catcher()"]) > 30_000_000
+    assert int(own["main;catcher();thrower();leaf()"]) > 2_000_000
+
+
+CLOSE = """
+#include "own.h"
+#define PLAIN __attribute__((noipa))
+PLAIN void leaf(int n) { __asm__ volatile("" :: "r"(n)); }
+PLAIN void ends(void) { OWN_STOP(); OWN_STOP(); }
+int main(void) { OWN_GO(); leaf(1); ends(); leaf(2); return 0; }
+"""
+
+
+def test_a_probe_that_chooses_calls_and_is_not_seen_everywhere_is_an_error(
+    run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """The table had calls that weren't asked for, and nothing said so."""
+    (tmp_path / "own.d").write_text("provider own { probe go(); probe stop(); };\n")
+    usdtbuild("header", tmp_path / "own.d", "-o", tmp_path / "own.h")
+    (tmp_path / "c.c").write_text(CLOSE)
+    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "c.c", "-o", "c", cwd=tmp_path)
+    words = ("--report", "-q", "-F", "leaf", "--from", "own:go", "--until", "own:stop", "--engine", "patch")
+    done = usdtbuild("trace", *words, "--", "./c", cwd=tmp_path, code=1)
+    assert "own:stop chooses calls, and isn't seen at all of its places" in done.stderr
+    assert "these numbers aren't exact" in done.stdout
+
+
+@pytest.mark.parametrize("more", [(), ("-o", "x.json")], ids=["inside", "recorded"])
+def test_files_may_be_named_by_relative_paths_and_must_be_there(
+    more: tuple[str, ...], program: Path, usdtbuild: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "calls").symlink_to(program)
+    words, path = ("trace", "--report", "--module"), f"{program.parent}:{os.environ['PATH']}"
+    found = usdtbuild(*words, "./calls", *more, "--", program.name,
+                      cwd=tmp_path, env={**os.environ, "PATH": path}, code=1)  # fmt: skip
+    assert "main" not in found.stdout  # another path, if the same file
+    found = usdtbuild(*words, "./calls", *more, "--", "./calls", cwd=program.parent)
+    assert counts_of(found.stdout) == CALLS
+    said = usdtbuild(*words, "no.so", *more, "--", program, cwd=tmp_path, code=1).stderr
+    assert ("nothing matches --module no.so" in said) == bool(more)
 
 
 # -- calls in order ---------------------------------------------------------------------------------------------------

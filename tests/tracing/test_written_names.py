@@ -128,3 +128,22 @@ def test_names_that_are_written_a_hundred_times_as_long_stay_as_they_are() -> No
     """Else half a megabyte of them is 65 MB to look through for whoever asks for a function."""
     doubled = "_Z1f1A1QIS_S_E" + "".join(f"S0_IS{i}_S{i}_E" for i in range(1, 9))
     assert demangle(["_Z1fi", doubled]) == {"_Z1fi": "f(int)"}
+
+
+def test_the_cold_part_of_a_function_is_no_function_of_its_name(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    """A filter had no argument there, and was refused; returns got breakpoints."""
+    (tmp_path / "c.cpp").write_text(
+        "#include <cstdlib>\n#include <cstdio>\n#include <string>\n"
+        "__attribute__((cold, noinline)) void fails(int k) { std::printf(\"%d\\n\", k); if (k > 90) std::abort(); }\n"
+        "__attribute__((noipa)) int part(int k)\n"
+        "{ if (__builtin_expect(k > 9, 0)) { fails(k); fails(k + 1); } return k; }\n"
+        "__attribute__((noipa)) std::string longs(int k) { return std::string(k, 'x'); }\n"
+        "int main() { int s = 0; for (int i = 0; i < 10; i++) s += part(i) + longs(i).size(); return s == 0; }\n"
+    )
+    run("g++", "-O2", "-g", "-fpatchable-function-entry=7,5", "c.cpp", "-o", "c", cwd=tmp_path)
+    assert "part(int) [clone .cold]" in run("nm", "-C", "c", cwd=tmp_path).stdout
+    done = usdtbuild("trace", "-F", "part", "--returns", "--filter", "k > 7", "--", "./c", cwd=tmp_path)
+    assert re.findall(r"part\(k=(\d)\)( = \d)?\n", done.stdout) == [("8", ""), ("8", " = 8"), ("9", ""), ("9", " = 9")]
+    assert "clone" not in done.stdout + done.stderr
+    shown = usdtbuild("trace", "-F", "longs", "--count", "--", "./c", cwd=tmp_path).stdout
+    assert counted(shown) == {"longs[abi:cxx11](int)": 10}

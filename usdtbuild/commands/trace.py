@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..tracing.job import Job
     from ..tracing.last import Last
     from ..tracing.last import Until as Awaited
-    from ..tracing.model import Target
+    from ..tracing.model import Report, Target
     from ..tracing.outputs.choose import Wishes
 
 
@@ -331,7 +331,7 @@ def _folded(patterns: Sequence[str], chosen: bool) -> str:
 
 # What --report and --graph, which add up calls, have no use for.
 _NOT_WITH_CALLS = {
-    "probes": "-P", "calls": "-L",
+    "probes": "-P", "calls": "-L", "returns": "--returns",
     "wanted_hits": "--filter", "count": "--count", "by": "--by", "sum_of": "--sum", "every": "--every",
     "prometheus": "--prometheus", "otlp": "--otlp", "as_json": "--json",
     "require_hits": "--require-hits", "histogram": "--histogram", "latency": "--latency", "limit": "--limit",
@@ -343,7 +343,7 @@ def _compare(old: str, new: str, sort: str | None, top: int | None) -> int:
     """Show what has changed between two reports; return the code for `end`."""
     from ..tracing.call_report import diff_lines, read_report
 
-    if _given() - {"diff", "sort", "top"}:
+    if _given() - {"diff", "sort", "top"} or checked.cuts(click.get_current_context()):
         raise UsageError("--diff compares two reports and traces nothing; only --sort and --top go with it")
     reports = read_report(old), read_report(new)
     _print(diff_lines(*reports, sort or "total", top, room_of(sys.stdout)))
@@ -376,6 +376,21 @@ def _has_all(cut: Cut, targets: Sequence[Target]) -> bool:
         else:
             remark(str(_absent(functions, pattern, f"{option} ")))
     return not missing
+
+
+def _unwatched(cut: Cut, report: Report) -> bool:
+    """Whether what chooses calls isn't seen wherever it is; say it of what isn't."""
+    from ..tracing.model import EXIT
+    from ..tracing.selection import is_meant
+
+    patterns = [one for one in (cut.begin, cut.end, *cut.below, *cut.not_below) if one]
+    refused = {refusal.what for refusal in report.refusals}
+    found = dict.fromkeys(one.title for one in report.targets if one.kind != EXIT and one.title in refused
+                          and any(is_meant(one, pattern) for pattern in patterns))  # fmt: skip
+    for title in found:
+        echo(f"usdtbuild: {one_line(title)} chooses calls, and isn't seen at all of its places: the tables have other"
+             " calls than were asked for", err=True)  # fmt: skip
+    return bool(found)
 
 
 def _absent(functions: Sequence[Target], pattern: str, option: str) -> Absent:
@@ -426,8 +441,9 @@ class _Shown(NamedTuple):
             shown.append(graph_lines(tree.roots, "function", room))
         elif named:
             shown += around_lines(tree, named, room)
+        inexact = ["(hits weren't seen: these numbers aren't exact)\n"] * (not tree.exact)
         for at, lines in enumerate(shown):
-            _print([*["\n"] * bool(at), *["(hits were lost: these numbers aren't exact)\n"] * (not tree.exact), *lines])
+            _print([*["\n"] * bool(at), *inexact, *lines])
         return bool(named or not (self.graph and targets))
 
 
@@ -441,8 +457,10 @@ def _add_up_calls(asked: Asked, wishes: Wishes, shown: _Shown) -> int:
         return _show_calls(job, shown, files)
     functions = cut._replace(begin="", end="")  # which probes there are, `run` tells
 
-    def show(tree: CallTree, targets: Sequence[Target]) -> bool:
-        return shown.show(tree, targets) & _has_all(functions, targets)
+    def show(tree: CallTree, report: Report) -> bool:
+        unwatched = _unwatched(cut, report)
+        is_whole = shown.show(tree._replace(exact=tree.exact and not unwatched), report.targets)
+        return is_whole & _has_all(functions, report.targets) & (not unwatched)
 
     return run(asked._replace(job=_recording_calls(job)), wishes._replace(calls=show), Until(params["verbose"]))
 
@@ -526,4 +544,5 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
     if tree.lost:
         remark(f"warning: there was no room for {tree.lost} ways through the program")
     sys.stdout.flush()
-    return code_of(stopped, found.exit_code) or bool(never or not is_there)
+    is_missing = never or not is_there or (not found.targets and (job.wanted.functions or job.wanted.modules))
+    return code_of(stopped, found.exit_code) or bool(is_missing)

@@ -27,6 +27,7 @@ PROGRAMS = ("c++filt", "llvm-cxxfilt")
 
 # What counts in a written name: operators whose signs are brackets, brackets, and spaces.
 _MARK = re.compile(r"\boperator(?:\(\)|\[\]|->\*?|<=>|<<=?|>>=?|[<>]=?)|[(<\[{]|[)>\]}]| ")
+_TAG = re.compile(r"\[abi:\w+\]")
 _SIMPLE = re.compile(r"[\w:~]+(?=\()")
 _SIGNS = re.compile(r"\W+| .*")
 _DEEPEST = 8  # brackets in brackets that are told apart where names are shortened
@@ -206,9 +207,11 @@ def _closed(written: str, at: int) -> int:
 
 def all_spellings(names: Iterable[str], written: Mapping[str, str]) -> tuple[str, ...]:
     """Return all that a user may call a function that is linked by these names: so, as it was written, and the latter
-    without parameters."""
+    without parameters, or without what tells libraries' versions apart (`f[abi:cxx11]()`)."""
     found = dict.fromkeys(names)
     for name in list(found):
         if name in written:
-            found.update(dict.fromkeys((written[name], without_parameters(written[name]))))
+            plain = _TAG.sub("", written[name])
+            for whole in (written[name], plain):
+                found.update(dict.fromkeys((whole, without_parameters(whole))))
     return tuple(found)

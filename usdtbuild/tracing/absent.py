@@ -32,18 +32,20 @@ _FEW, _LONG = 10, 120  # names that are told, and their characters
 
 class Absent(NamedTuple):
     """A pattern that nothing matches (`rule` is the letter of its option), and the names that there are instead, and
-    those of C++ functions without parameters; `option` is what stands before the pattern, if not that letter."""
+    those of C++ functions without parameters; `option` is what stands before the pattern, if not that letter.
+    `of_files` is what was asked for if that was all of some files."""
 
     rule: str
     pattern: str
     names: tuple[str, ...]
     others: tuple[str, ...] = ()
     option: str = ""
+    of_files: str = ""
 
     @property
     def asked(self) -> str:
         """What was asked for, as on the command line."""
-        return f"{self.option or f'-{self.rule} '}{self.pattern}"
+        return self.of_files or f"{self.option or f'-{self.rule} '}{self.pattern}"
 
     def __str__(self) -> str:
         meant = {name: name for name in (*self.others, *self.names)}
@@ -86,10 +88,13 @@ def absent(wish: Job, targets: Sequence[Target], pid: int) -> list[Absent]:
                 for title, more in sorted(_names(image, rule)):
                     names[title] = None
                     others.update(more)
+        all_of_files = pattern == "*" and not names and wish.wanted.modules
+        of_files = f"--module {' '.join(wish.wanted.modules)}" if all_of_files else ""
         is_there = matches((*names, *others), of_file(pattern)[1])
         if not is_there and (names or not any(one.kind == _KINDS[rule] for one in targets)):
             short = tuple(sorted(filter(_is_short, others)))
-            found.append(Absent(rule, pattern, tuple(names), short, options.get(pattern, "") if pattern else ""))
+            option = options.get(pattern, "") if pattern else ""
+            found.append(Absent(rule, pattern, tuple(names), short, option, of_files))
     return found
 
 

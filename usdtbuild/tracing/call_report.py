@@ -123,8 +123,10 @@ def diff_lines(old: dict[str, Row], new: dict[str, Row], sort: str, top: int | N
     columns: list[Sequence[str]] = [("total", "change", "self", "change", "calls", "change")]
     for before, now in pairs[:top]:
         times = ((now.total, before.total), (now.own, before.own))
-        cells = [cell for one, other in times for cell in (duration(one), _signed(one - other, duration))]
-        columns.append([*cells, str(now.times), _signed(now.times - before.times, str)])
+        shown = _cells(now)
+        known = not any(one.unseen == one.times > 0 for one in (before, now))
+        changes = [_signed(one - other, duration) if known else "?" for one, other in times]
+        columns.append([shown[0], changes[0], shown[1], changes[1], shown[2], _signed(now.times - before.times, str)])
     return _table(columns, [before.name for before, _ in pairs], top, room)
 
 

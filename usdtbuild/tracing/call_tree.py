@@ -115,6 +115,14 @@ def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str], clock: Callable
     """
     taken = bytearray(min(len(data) // _NODE.size, _NODES))
     longest: dict[str, int] = {}
+    returned: dict[int, bool] = {}
+
+    def has_returned(point: int) -> bool:
+        """Whether a call of a function has: what has no time then was shorter than the clock's tick."""
+        if point not in returned:
+            at = _NODES * _NODE.size + point * _HISTOGRAM.size
+            returned[point] = any(data[at : at + _HISTOGRAM.size])
+        return returned[point]
 
     def children(nodes: Sequence[int]) -> Iterator[int]:
         for node in nodes:
@@ -128,7 +136,8 @@ def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str], clock: Callable
         point, _, _, _, times, total, own, most, _, _ = _NODE.unpack_from(data, node * _NODE.size)
         name = names.get(point, "?")
         longest[name] = max(longest.get(name, 0), most)
-        return name, times, total * unit[0] // unit[1], own * unit[0] // unit[1], 0
+        unseen = times if not total and not has_returned(point) else 0
+        return name, times, total * unit[0] // unit[1], own * unit[0] // unit[1], unseen
 
     _, _, _, in_ticks, _, lost, deep, most, _, _ = _NODE.unpack_from(data)
     unit = clock() if in_ticks else (1, 1)
@@ -182,6 +191,7 @@ def rows(tree: CallTree) -> list[Row]:
 def _timed(row: Row, spread: Distribution | None, unit: tuple[int, int]) -> Row:
     if spread is None or not spread.all.count:
         return row if row.total else row._replace(unseen=row.times)
+    row = row._replace(unseen=max(row.unseen, row.times - spread.all.count))
     times = (spread.quantile(0.5), spread.quantile(0.99), spread.all.most)
     p50, p99, longest = (int(one) * unit[0] // unit[1] for one in times)
     return row._replace(p50=p50, p99=p99, longest=longest)

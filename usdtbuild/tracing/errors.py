@@ -30,7 +30,7 @@ class LateError(TracerError):
         so_far = f"{armed} of {places} places were armed" if places else "probes were still being looked up"
         super().__init__(
             f"--duration and 2 s more were over before everything was armed: {so_far}, and all was put back; choose"
-            " fewer probes or a longer --duration"
+            " fewer probes, or files (--module), or a longer --duration"
         )
 
 

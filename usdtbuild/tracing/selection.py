@@ -313,7 +313,7 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
     for function in report.functions:
         names = all_spellings(function.names, written)
         if names and function.size >= wanted.smallest and wanted.takes_function(names):
-            if _is_no_function(function) and not wanted.names_function(names):
+            if _is_no_function(function) and not wanted.names_function(function.names):
                 continue
             site = _entry(function, one.bias)
             shown = written.get(function.name, "")

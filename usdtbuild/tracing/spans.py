@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from .frames import LEFT
 from .model import CALL, ENTER, EXIT, PROBE, RETURN, STRING
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Spans:
         self._find, self.roles = find, list[Role]()
         self._open: dict[int, list[Event]] = {}  # by thread, the oldest first
         self._waiting: dict[tuple[int, tuple[str, str]], int] = {}
+        self._last: dict[int, Event] = {}  # by thread, what it hit last
         self.without_begin = 0
 
     def start(self, targets: Sequence[Target]) -> None:
@@ -112,7 +114,12 @@ class Spans:
         return stack[-1] if (stack := self._open.get(tid)) else None
 
     def add(self, event: Event) -> Span | None:
-        """Take a hit that begins or ends something; returns what has ended."""
+        """Take a hit that begins or ends something; returns what has ended. If nobody saw when, it lasted until the hit
+        before: that long it did."""
+        if event.frame == LEFT and event.tid in self._last:
+            before = self._last[event.tid]
+            event = event._replace(time=before.time, held=before.held)
+        self._last[event.tid] = event
         role = self.roles[event.target]
         stack = self._open.setdefault(event.tid, [])
         slot = event.tid, role.key

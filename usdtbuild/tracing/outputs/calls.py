@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..model import Event, Report, Target
 
-    Show = Callable[[CallTree, Sequence[Target]], bool]
+    Show = Callable[[CallTree, Report], bool]
 
 _MOST = 1 << 18  # ways through the program
 _FEW = 3  # functions that are named
@@ -98,7 +98,7 @@ class CallTables(Output):
         roots = merged(self._root.below.values(), lambda ways: [one for way in ways for one in way.below.values()],
                        lambda way: (way.name, way.times, way.total, way.own, way.unseen))  # fmt: skip
         tree = CallTree(roots, self._lost, spreads=self._spreads, exact=not any(report.lost))
-        self.has_failed = not self._show(tree, report.targets)
+        self.has_failed = not self._show(tree, report)
         self.notes = list(self._notes(report, tree)) if self._told else ()
 
     def _notes(self, report: Report, tree: CallTree) -> Iterator[str]:
@@ -110,6 +110,7 @@ class CallTables(Output):
             few = ", ".join(f"{one_line(name)} ({one.unseen})" for name, one in [*unseen.items()][:_FEW])
             more = f" and {len(unseen) - _FEW} more functions" if len(unseen) > _FEW else ""
             yield (f"the ends of some calls weren't seen, of {few}{more}: left by an exception, longjmp, or a jump to"
-                   " what isn't traced. They are counted, and their time is their callers'")  # fmt: skip
+                   " what isn't traced, or open at the end. They are counted, and their time is their"
+                   " callers'")  # fmt: skip
         if self._lost:
             yield f"warning: there was no room for {self._lost} ways through the program"

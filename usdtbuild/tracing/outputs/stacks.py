@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...text import one_line
+from ..frames import LEFT
 from ..spans import BEGIN, POINT, find_roles
 from ..stacks import frame_name
 from . import EVENTS, Output
@@ -53,7 +54,8 @@ class _Frame:
 
 
 class Stacks:
-    """Builds the tree as hits come. What ends while inner spans are open ends those, too: their ends were lost."""
+    """Builds the tree as hits come. What ends while inner spans are open ends those, too: their ends were lost, and
+    their time is that of whoever they are in."""
 
     def __init__(self, *, calls: bool = False) -> None:
         """`calls`: count hits by their call stacks."""
@@ -115,16 +117,16 @@ class Stacks:
     def _end(self, event: Event, role: Role) -> None:
         stack = self._open.get(event.tid, [])
         if any(frame.role.key == role.key for frame in reversed(stack)):
-            while self._close(stack, event.own).key != role.key:
-                pass
+            while stack[-1].role.key != role.key:
+                self._close(stack, None)
+            self._close(stack, event.own if event.frame != LEFT else None)
 
-    def _close(self, stack: list[_Frame], time: int) -> Role:
+    def _close(self, stack: list[_Frame], time: int | None) -> None:
         frame = stack.pop()
-        lasted = max(0, time - frame.began)
+        lasted = max(0, time - frame.began) if time is not None else frame.below
         frame.node.own += max(0, lasted - frame.below)
         if stack:
             stack[-1].below += lasted
-        return frame.role
 
     def finish(self, ended: int) -> tuple[Node, str]:
         """Return the tree and the unit that it counts in, `ns` or `hits`. What is open lasts until the end."""
