@@ -134,7 +134,7 @@ def test_the_cold_part_of_a_function_is_no_function_of_its_name(run: Any, usdtbu
     """A filter had no argument there, and was refused; returns got breakpoints."""
     (tmp_path / "c.cpp").write_text(
         "#include <cstdlib>\n#include <cstdio>\n#include <string>\n"
-        "__attribute__((cold, noinline)) void fails(int k) { std::printf(\"%d\\n\", k); if (k > 90) std::abort(); }\n"
+        '__attribute__((cold, noinline)) void fails(int k) { std::printf("%d\\n", k); if (k > 90) std::abort(); }\n'
         "__attribute__((noipa)) int part(int k)\n"
         "{ if (__builtin_expect(k > 9, 0)) { fails(k); fails(k + 1); } return k; }\n"
         "__attribute__((noipa)) std::string longs(int k) { return std::string(k, 'x'); }\n"
