@@ -175,6 +175,8 @@ def test_arguments_in_filters_and_tables(shop: Path, usdtbuild: Any, tmp_path: P
     assert [hit[1]["paid"] for hit in seen_as_they_are(tmp_path / "hits.jsonl")] == [False] * 3 + [True]
     wrong = usdtbuild("trace", "-F", "shop::price", "--filter", "amounts > 1", "--", shop, code=2).stderr
     assert "has no argument amounts; it has amount, what" in wrong
+    wrong = usdtbuild("trace", "-F", "shop::Basket::add", "--filter", "kind == PURPLE", "--", shop, code=2).stderr
+    assert re.search("has no argument PURPLE; values of kind are .*GREEN", wrong)
 
 
 def seen_as_they_are(path: Path) -> list[tuple[str, dict[str, Any]]]:

@@ -345,6 +345,8 @@ def _compare(old: str, new: str, sort: str | None, top: int | None) -> int:
 
     if _given() - {"diff", "sort", "top"} or checked.cuts(click.get_current_context()):
         raise UsageError("--diff compares two reports and traces nothing; only --sort and --top go with it")
+    if sort == "max":
+        raise UsageError("--diff shows total, self and calls: --sort by one of these")
     reports = read_report(old), read_report(new)
     _print(diff_lines(*reports, sort or "total", top, room_of(sys.stdout)))
     return 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..errors import UsageError
 from .measures import PROCESS, THREAD
-from .model import FLOAT, INTEGER, MISSING, STRING, Unreadable
+from .model import FLOAT, INTEGER, MISSING, STRING, Argument, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +50,7 @@ _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _POSITION = re.compile(r"arg(0|[1-9][0-9]*)")
 _DEEPEST = 100
 _SHOWN = 200  # characters on each side of the place of an error
+_FEW = 20  # enumerators that are named
 
 
 class FilterError(UsageError):
@@ -139,7 +140,7 @@ class Filter:
 
     def _comparison(self, tree: Comparison, target: Target, negated: bool) -> Test:
         tree = with_values(tree, target)
-        kinds = [self._kind(operand, target) for operand in (tree.left, tree.right)]
+        kinds = [self._kind(*both, target) for both in ((tree.left, tree.right), (tree.right, tree.left))]
         self._check(tree, target, kinds)
         tree = with_moments(tree, target, self.begun)
         left, right = tree.left, tree.right
@@ -157,14 +158,17 @@ class Filter:
 
         return test
 
-    def _kind(self, operand: FilterOperand, target: Target) -> str:
-        """Return an argument's kind; for literals STRING, FLOAT (which is any number) or '' (NULL)."""
+    def _kind(self, operand: FilterOperand, other: FilterOperand, target: Target) -> str:
+        """Return an argument's kind; for literals STRING, FLOAT (which is any number) or '' (NULL). `other` is what
+        it is compared with."""
         if operand.name:
             index = argument_index(target, operand.name)
             if index < 0 and operand.name in _OWN:
                 return INTEGER
             if index < 0:
-                self._fail(operand.at, f"{target.title} has no argument {operand.name}; {said_arguments(target)}")
+                names = [name for _, name in _argument(target, other.name).values][:_FEW]
+                there = f"values of {other.name} are {', '.join(names)}" if names else said_arguments(target)
+                self._fail(operand.at, f"{target.title} has no argument {operand.name}; {there}")
             return target.arguments[index].kind
         return "" if operand.literal is None else STRING if isinstance(operand.literal, bytes) else FLOAT
 
@@ -231,6 +235,12 @@ def argument_index(target: Target, name: str) -> int:
             return index
     position = _POSITION.fullmatch(name)
     return int(position[1]) if position and int(position[1]) < len(target.arguments) else -1
+
+
+def _argument(target: Target, name: str) -> Argument:
+    """Return an argument by its name, an empty one where there is none."""
+    index = argument_index(target, name) if name else -1
+    return target.arguments[index] if index >= 0 else Argument("", "", 8, False, INTEGER)
 
 
 def own_of(event: Event) -> tuple[int, ...]:
