@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -90,16 +93,22 @@ def test_table_tree_and_timeline_are_of_the_same_calls(program: Path, usdtbuild:
     assert "outside(int) (60)" in done.stderr
 
 
-def test_a_process_that_runs_has_a_report(program: Path, usdtbuild: Any) -> None:
+def test_a_process_that_runs_has_a_report(program: Path) -> None:
     with subprocess.Popen([program, "on"]) as running:
+        words = (sys.executable, "-m", "usdtbuild", "trace", "-v", "--report", "-p", str(running.pid))
         try:
-            done = usdtbuild("trace", "--report", "--duration", "4", "-p", running.pid)
+            trace = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert trace.stderr is not None
+            assert "tracing process" in trace.stderr.readline()
+            time.sleep(2)
+            trace.send_signal(signal.SIGINT)
+            shown, said = trace.communicate(timeout=60)
         finally:
             running.kill()
-    found = counts_of(done.stdout)
+    found = counts_of(shown)
     assert found["turn"] > 1
     assert abs(found["leaf"] - 3 * found["turn"]) <= 3
-    assert "breakpoint" not in done.stderr
+    assert "breakpoint" not in said
 
 
 LEFT_BEHIND = """

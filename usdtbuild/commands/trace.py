@@ -460,11 +460,16 @@ def _add_up_calls(asked: Asked, wishes: Wishes, shown: _Shown) -> int:
     functions = cut._replace(begin="", end="")  # which probes there are, `run` tells
 
     def show(tree: CallTree, report: Report) -> bool:
-        unwatched = _unwatched(cut, report)
-        is_whole = shown.show(tree._replace(exact=tree.exact and not unwatched), report.targets)
-        return is_whole & _has_all(functions, report.targets) & (not unwatched)
+        return _show_chosen(shown, tree, report, cut, functions)
 
     return run(asked._replace(job=_recording_calls(job)), wishes._replace(calls=show), Until(params["verbose"]))
+
+
+def _show_chosen(shown: _Shown, tree: CallTree, report: Report, cut: Cut, told: Cut) -> bool:
+    """Print a tree; return whether there is all that was asked for. `told` is what of `cut` nobody has looked for."""
+    unwatched = _unwatched(cut, report)
+    is_whole = shown.show(tree._replace(exact=tree.exact and not unwatched), report.targets)
+    return is_whole & _has_all(told, report.targets) & (not unwatched)
 
 
 def _check_calls(shown: _Shown) -> None:
@@ -526,7 +531,7 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
         tree, found = session.tree(), session.report()
         for name, descriptor in zip(outputs, files):
             _write(name, descriptor, report_json(tree))
-    is_there = shown.show(tree, found.targets) and _has_all(job.cut, found.targets)
+    is_there = _show_chosen(shown, tree, found, job.cut, job.cut)
     tell_many(found.targets)
     for refusal in found.refusals if not found.targets else ():
         remark(f"not traced: {refusal}")
