@@ -391,6 +391,43 @@ def test_somebody_else_comes_to_what_is_within_a_jump(
     assert program.returncode == 0
 
 
+@ENGINES
+def test_somebody_else_who_comes_to_an_armed_site_takes_its_hits_which_is_said(
+    behind: Path, bpftrace: str, engine: str, tmp_path: Path
+) -> None:
+    """Also if he is gone, and the program has ended, before the trace does. The count looked like all hits."""
+    pipe, file = subprocess.PIPE, tmp_path / "counts.json"
+    program = subprocess.Popen([behind], stdin=pipe, stdout=pipe, text=True)
+    assert program.stdin is not None
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    tracer = watch(program.pid, "--count", "--engine", engine, "-P", "behind:two", "-o", str(file))
+    hits = f"usdt:{behind}:behind:two /pid == {program.pid}/ {{ @hits = count(); }}"
+    script = f'{hits} interval:ms:50 {{ printf("tick\\n"); }}'
+    other = subprocess.Popen([bpftrace, "-B", "line", "-e", script], stdout=pipe, stderr=pipe, text=True)
+    try:
+        for step in range(3):
+            program.stdin.write("\n")
+            program.stdin.flush()
+            assert program.stdout.readline()
+            if step == 0:
+                assert other.stdout is not None
+                while other.stdout.readline() not in {"tick\n", ""}:  # all is in place
+                    pass
+            elif step == 1:
+                other.send_signal(signal.SIGINT)
+                other.communicate(timeout=60)
+            time.sleep(1.5)
+        program.communicate(timeout=60)
+        output, errors = tracer.communicate(timeout=60)
+    finally:
+        other.kill()
+        tracer.kill()
+        program.kill()
+    assert "another tracer took the site meanwhile; its count is not complete" in errors, output + errors
+    assert '"exact": false' in file.read_text()
+
+
 def _code(pid: int, program: Path) -> bytes:
     """Return the code of a program's own file, as a process has it now."""
     (area,) = [one for one in areas(pid) if one.name == str(program) and one.flags == "r-xp"]

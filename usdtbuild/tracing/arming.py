@@ -153,6 +153,13 @@ class Process:
                 return True
         return False
 
+    def taken(self) -> list[Refusal]:
+        """Return sites that somebody else has changed since they were armed here."""
+        found = self.breakpoints.taken() if self.breakpoints is not None else []
+        with contextlib.suppress(OSError), contextlib.closing(Memory(self.pid)) as memory:
+            found += [taken for one in self.engines if one.changes for taken in one.changes.taken(memory)]
+        return found
+
     def put_back(self) -> list[Refusal]:
         """Take breakpoints and jumps out, those too that it has from the process that forked it; all threads stand."""
         refusals: list[Refusal] = []

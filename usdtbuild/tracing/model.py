@@ -261,6 +261,10 @@ class Refusal(NamedTuple):
         return f"{one_line(self.what)}{where}: {self.reason}" + (f"; {self.cure}" if self.cure else "")
 
 
+# Why a site's hits aren't all known, if somebody else's breakpoint has come to it.
+TAKEN = "another tracer took the site meanwhile; its count is not complete"
+
+
 class Totals(NamedTuple):
     """Hits by the target's number so far, and those of them whose events are lost."""
 

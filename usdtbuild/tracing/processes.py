@@ -22,6 +22,7 @@ from .loader import find_loader
 from .maps import has_ended
 from .model import Refusal
 from .running import status_field
+from .taken import Taken
 from .tracees import FOLLOW
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Processes:
         self.names: dict[int, str] = {}
         self._leaving = False  # everything is being put back
         self.arming = Arming(tracees, wish, owner)
+        self._taken = Taken()
         self.chosen = Chosen(wish, owner, self.arming.tell_refusals)
         tracees.astray, tracees.tells = self._bring_back, self._tells
 
@@ -276,10 +278,10 @@ class Processes:
 
     def look_for_changes(self) -> None:
         """Arm what has come in processes whose threads couldn't stop to tell."""
-        told = {process.notice for process in self.known.values() if process.notice is not None}
-        told = {notice for notice in told if notice.take_flag()}
+        told = {one for process in self.known.values() if (one := process.notice) is not None and one.take_flag()}
         for process in [one for one in self.known.values() if one.notice in told]:
             self._libraries_changed(process)
+        self.arming.tell_refusals(self._taken.look(self.known.values()))
 
     def _libraries_changed(self, process: Process) -> None:
         if self._leaving:  # whoever tells us now only has to go on; what is armed late could end the way back

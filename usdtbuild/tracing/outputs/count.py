@@ -167,7 +167,7 @@ class CountFile(Output):
         rows: list[dict[str, Any]] = [
             {
                 "probe": title(target), "kind": target.kind, "module": one_line(target.module.path), "hits": count,
-                "exact": report.is_exact(target.number) and not (not count and target.title in refused),
+                "exact": report.is_exact(target.number) and target.title not in refused,
                 "lost": report.lost[target.number],
             }
             for count, target in zip(report.counts, report.targets)

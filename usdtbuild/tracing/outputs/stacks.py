@@ -54,8 +54,8 @@ class _Frame:
 
 
 class Stacks:
-    """Builds the tree as hits come. What ends while inner spans are open ends those, too: their ends were lost, and
-    their time is that of whoever they are in."""
+    """Builds the tree as hits come. What ends while inner spans are open ends those, too: their ends were lost. What
+    nobody saw the end of (`frames`) has no time of its own."""
 
     def __init__(self, *, calls: bool = False) -> None:
         """`calls`: count hits by their call stacks."""
@@ -118,7 +118,7 @@ class Stacks:
         stack = self._open.get(event.tid, [])
         if any(frame.role.key == role.key for frame in reversed(stack)):
             while stack[-1].role.key != role.key:
-                self._close(stack, None)
+                self._close(stack, event.own)
             self._close(stack, event.own if event.frame != LEFT else None)
 
     def _close(self, stack: list[_Frame], time: int | None) -> None:

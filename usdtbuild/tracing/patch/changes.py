@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import TracerError
 from ..hosts import HOST
 from ..maps import PAGE, areas, page_start
-from ..model import Refusal
+from ..model import TAKEN, Refusal
 from . import journal
 from .forms import JUMP_SIZE, PADDED, Form, Padded, is_of_nop10
 from .slots import Load
@@ -74,6 +74,17 @@ class Changes:
     def put_back(self, memory: Memory) -> list[Refusal]:
         """Put everything back in the process or in one that it forked; return sites that somebody else has changed."""
         return _restore(self.entries, memory, self._spots)
+
+    def taken(self, memory: Memory) -> list[Refusal]:
+        """Return sites that somebody else has changed, as far as can be seen: a breakpoint is there, or has been."""
+        found = []
+        for entry in self.entries[: self._sites]:
+            size = 4 if entry.flags & (journal.DISTANCE | journal.WORD) else 1
+            spot, ours = self._spots[entry.address], {b"", entry.after[:size]}
+            if spot.target.number >= 0 and entry.flags & journal.ARMED:
+                with contextlib.suppress(OSError):
+                    found += [_taken(spot)] * (memory.read(entry.address, size) not in ours)
+        return found
 
     def forget_all(self) -> None:
         """Write into the journal that nothing is in force any more."""
@@ -141,9 +152,12 @@ def _restore(entries: Iterable[journal.Entry], memory: Memory, spots: dict[int, 
             except OSError:  # no code, or no data, is there any more; or never was, in a journal that a process forged
                 continue
             if spot is not None and taken:
-                reason = "another tracer took the site meanwhile; its count is not complete"
-                refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
+                refusals.append(_taken(spot))
     return refusals
+
+
+def _taken(spot: Spot) -> Refusal:
+    return Refusal(spot.target.title, TAKEN, "", spot.site.address)
 
 
 def _put_back(entry: journal.Entry, memory: Memory, spot: Spot | None) -> bool:

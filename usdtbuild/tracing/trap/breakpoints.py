@@ -21,7 +21,7 @@ from .. import ptrace
 from ..hosts import HOST
 from ..keeper import KEEPER
 from ..maps import Memory
-from ..model import EXIT, Refusal
+from ..model import EXIT, TAKEN, Refusal
 from ..model import RETURN as RETURNS
 from .operands import holds, is_float_register, reader
 from .returns import Returns, Wanted
@@ -63,6 +63,7 @@ class Breakpoint(NamedTuple):
     held: Held | None = None
     meant: Callable[[Registers, Memory], bool] = lambda registers, memory: True
     others: tuple[Breakpoint, ...] = ()
+    title: str = ""
 
     def meets(self, registers: Registers, memory: Memory) -> list[Breakpoint]:
         """Return what is hit of all that is armed there."""
@@ -258,6 +259,15 @@ class Breakpoints:
             ptrace.set_signal_mask(thread.tid, mask)
         return stop
 
+    def taken(self) -> list[Refusal]:
+        """Return where somebody else's breakpoint has been, and took ours away when it went."""
+        found = []
+        for address, one in self.armed.items():
+            with contextlib.suppress(OSError):
+                if one.target >= 0 and self.memory.read(address, _SIZE) not in {b"", _TRAP}:
+                    found.append(Refusal(one.title, TAKEN, "", address))
+        return found
+
     def disarm(self, *, keep_semaphores: bool = False) -> None:
         """Take all out of the stopped process. What has changed meanwhile stays; a process that only shares the memory
         of another keeps the semaphores, which the other one counts down."""
@@ -297,7 +307,8 @@ def _breakpoint(target: Target, site: Site, before: bytes, string_size: int) -> 
     """Return what a breakpoint at a site is for, whose code was `before`."""
     readers = tuple(reader(*one, string_size) for one in zip(target.arguments, site.operands))
     floats = any(map(is_float_register, site.operands))
-    found = Breakpoint(target.number, before[:_SIZE], HOST.traps.skip(before), readers, floats)
+    skip = HOST.traps.skip(before)
+    found = Breakpoint(target.number, before[:_SIZE], skip, readers, floats, title=target.title)
     return found._replace(held=site.held, meant=holds(site.held)) if site.held is not None else found
 
 
