@@ -29,6 +29,7 @@ from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import NotHereError
 from usdtbuild.tracing.selection import Wanted
 
+from .conftest import built_with_probes
 from .paired import MOST
 from .test_predicates import EDGES, MEASURES, reference, target_of
 
@@ -359,3 +360,22 @@ def test_intervals_are_read_from_maps(odd: Path, run: Any, bpftrace: str) -> Non
     *parts, total = lines
     assert sum(one["counts"].get("odd:one", 0) for one in parts) == total["counts"]["odd:one"] == 800_000
     assert sum(row["hits"] for one in parts for row in one["rows"]) == sum(row["hits"] for row in total["rows"])
+
+
+@pytest.mark.live
+@pytest.mark.usefixtures("bpftrace")
+def test_a_filter_of_what_bpftrace_can_not_read_is_refused(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    """None of the hits passed, and the count was called exact."""
+    arguments = ", ".join(f"int {name}" for name in NAMES)
+    hit = f"WIDE_GO({', '.join(f'i + {at}' for at in range(8))})"
+    program = (
+        '#include <stdlib.h>\n#include "wide.h"\nint main(int count, char **words)\n{\n'
+        f"    for (int i = 0; i < atol(words[1]); i++) {hit};\n    return count > 9;\n}}\n"
+    )
+    made = built_with_probes(run, tmp_path, "wide", f"provider wide {{ probe go({arguments}); }};\n", program)
+    words = ("trace", "--engine", "bpftrace", "-P", "wide:go", "--count", "-o", tmp_path / "c.json")
+    done = usdtbuild(*words, "--filter", "a > 1 or h > 3", "--", made, 9)
+    assert "wide:go: bpftrace can't read h, which --filter asks for" in done.stderr
+    assert '"exact": false' in (tmp_path / "c.json").read_text()
+    usdtbuild(*words, "--filter", "a > 1", "--", made, 9)
+    assert '"hits": 7' in (tmp_path / "c.json").read_text()

@@ -121,6 +121,16 @@ class Filter:
         the probe doesn't have."""
         return self._compiled(self.tree, target, False)
 
+    def asks(self, target: Target) -> set[int]:
+        """Return which of a target's arguments it asks for."""
+        trees, found = [self.tree], set[int]()
+        for tree in trees:
+            if isinstance(tree, Joined):
+                trees += tree.parts
+            else:
+                found.update(argument_index(target, one.name) for one in (tree.left, tree.right) if one.name)
+        return found - {-1}
+
     def is_for(self, target: Target) -> bool:
         """Whether it can be compiled for a target."""
         with contextlib.suppress(FilterError):

@@ -204,6 +204,9 @@ class Watcher:
         watching.forget_events(self.process.pid)
 
 
+_OTHER_ENGINE = "another engine can"
+
+
 class Kernel:
     """All of a trace by bpftrace."""
 
@@ -231,7 +234,8 @@ class Kernel:
         new = [one for one in plan.targets if one.number not in self._watched]
         self._watched.update(one.number for one in new)
         refusals = [Refusal(one.title, why) for one in new if (why := names.why_not(f"{one.provider}:{one.name}"))]
-        new = [one for one in new if not names.why_not(f"{one.provider}:{one.name}")]
+        refusals += [Refusal(one.title, why, _OTHER_ENGINE) for one in new if (why := self._unread(one))]
+        new = [one for one in new if not names.why_not(f"{one.provider}:{one.name}") and not self._unread(one)]
         opened: dict[str, int] = {}
         for file in mapped_files(pid) if new else ():
             if any(one.module.path == file.path for one in new):
@@ -246,6 +250,15 @@ class Kernel:
             for file_ in opened.values():
                 os.close(file_)
         return refusals + [Refusal(one.title, "the kernel lets bpftrace attach nothing there") for one in missing]
+
+    def _unread(self, target: Target) -> str:
+        """Return why a filter can't be answered, '' if it can: hits would fail it that may pass."""
+        if self._wish.where is None:
+            return ""
+        texts = expressions(target)
+        lacking = [target.arguments[at].name or f"arg{at}" for at in sorted(self._wish.where.asks(target))
+                   if not texts[at]]  # fmt: skip
+        return f"bpftrace can't read {', '.join(lacking)}, which --filter asks for" if lacking else ""
 
     def _watch(self, plan: Plan, targets: list[Target], opened: Mapping[str, int]) -> list[Target]:
         """Start a bpftrace for targets in open files; return those that it can't attach. Raises TracerError."""
