@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.test_json import conforms
 
 PROVIDER = """provider pairs {
     probe start(int kind, int size);
@@ -245,7 +248,11 @@ def test_what_is_not_paired_by_a_key_is_told(latency: Any) -> None:
     assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {"9": 40}
     assert "not paired: 3 begins had no end by the end of the trace\n" in done.stdout
     assert "not paired: 65 ends had no begin\n" in done.stdout
-    assert "not paired: 60 begins for which there was no room\n" in done.stdout
+    assert "not paired: 60 begins for which there was no room; their ends may have been taken for" in done.stdout
+    line = json.loads(latency("--key|kind|--json", 1, 1, "unpaired").stdout)
+    assert conforms("trace-every", json.dumps(line) + "\n")["unpaired"] == {
+        "begins_open": 3, "ends_without_begin": 65, "no_room": 60,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("key", ["", "|--key|kind"])

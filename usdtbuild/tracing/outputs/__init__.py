@@ -62,6 +62,10 @@ class Table(Output):
         """Return what it shows, as numbers."""
         raise NotImplementedError
 
+    def unpaired(self) -> dict[str, int]:
+        """Return how many hits it has not paired, by why; nothing where none are."""
+        return {}
+
 
 def needs_of(outputs: Sequence[Output]) -> str:
     """Return what is needed to satisfy all of some outputs."""

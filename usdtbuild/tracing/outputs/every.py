@@ -92,5 +92,10 @@ class EveryJson(Every):
         rows: list[Row] = [row for one in tables if one.needs != COUNTS for row in one.rows(report)]
         if rows:
             line["rows"] = [row.as_json() for row in rows]
+        unpaired: Counter[str] = Counter()
+        for one in tables:
+            unpaired.update(one.unpaired())
+        if unpaired:
+            line["unpaired"] = dict(unpaired)
         self._stream.write(json.dumps(line) + "\n")
         self._stream.flush()

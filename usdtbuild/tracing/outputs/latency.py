@@ -29,7 +29,7 @@ from .rows import Row, aligned
 from .values import Show, argument_names, title, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..filters import Filter, Test
     from ..measures import Key, Tables
@@ -280,7 +280,7 @@ class Latency(Table):
 
     def finish_pairs(self, report: Report) -> None:
         """Write what was not paired, or perhaps wrongly."""
-        self._write_unpaired()
+        self._stream.writelines(f"not paired: {count} {what}\n" for _, count, what in self._unpaired() if count)
         if any(report.lost[number] for number in (*self._begins, *self._ends)):
             self._stream.write("hits were lost: where they were, a begin may be paired with the end of another\n")
         self._stream.flush()
@@ -332,23 +332,26 @@ class Latency(Table):
         pairs = zip(argument_names(target), target.arguments, event.values)
         return " ".join([title(target), *(f"{name}={value_text(argument, value)}" for name, argument, value in pairs)])
 
-    def _write_unpaired(self) -> None:
+    def _unpaired(self) -> Iterator[tuple[str, int, str]]:
+        """Yield what was not paired: what it is called in JSON, how much, and in words."""
         calls = all(self._targets[number].kind in (ENTER, CALL) for number in self._begins)
         open_ = "calls had not returned by the end of the trace: they go on, or an exception or longjmp has ended them"
         waiting = () if self._is_part else [one for begins in self._waiting.values() for one in begins]
-        for count, what in (
-            (
-                self._open_elsewhere + sum(map(self._may_pass, waiting)),
-                open_ if calls else "begins had no end by the end of the trace",
-            ),
-            (self._without_begin, "ends had no begin"),
-            (self._without_key, f"{'pairs' if self._by else 'hits'} had no value of {self._keys.shown or self._key}"),
-            (self._deep, "ends whose begin came when 63 others of its thread were waiting for theirs"),
-            (self._many, f"begins {'' if self._key else 'of threads '}for which there was no room"),
-            (self._dropped, f"begins were not paired, because {_MOST_WAITING:,} were waiting for their end"),
-        ):
-            if count:
-                self._stream.write(f"not paired: {count} {what}\n")
+        still_open = self._open_elsewhere + sum(map(self._may_pass, waiting))
+        yield "begins_open", still_open, open_ if calls else "begins had no end by the end of the trace"
+        yield "ends_without_begin", self._without_begin, "ends had no begin"
+        keyless = f"{'pairs' if self._by else 'hits'} had no value of {self._keys.shown or self._key}"
+        yield "without_key", self._without_key, keyless
+        yield "too_deep", self._deep, "ends whose begin came when 63 others of its thread were waiting for theirs"
+        wrong = "; their ends may have been taken for those of others, whose times are wrong then"
+        of, more = ("", wrong) if self._key else (" of threads", "")
+        yield "no_room", self._many, f"begins{of} for which there was no room{more}"
+        dropped = f"begins were not paired, because {_MOST_WAITING:,} were waiting for their end"
+        yield "dropped", self._dropped, dropped
+
+    def unpaired(self) -> dict[str, int]:
+        """Return how much was not paired, by why."""
+        return {name: count for name, count, _ in self._unpaired() if count}
 
 
 def _class(value: int) -> int:
