@@ -420,7 +420,7 @@ def _each(several: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
 def _with_absolute(modules: tuple[str, ...]) -> tuple[str, ...]:
     """Return patterns of files with those that a relative path stands for."""
     relative = (one for one in modules if "/" in one and not one.startswith(("/", "*")))
-    return (*modules, *(os.path.normpath(f"{os.getcwd()}/{one}") for one in relative))  # noqa: PTH109
+    return (*modules, *map(os.path.abspath, relative))
 
 
 def _declared(path: str | os.PathLike[str]) -> Sequence[Provider]:

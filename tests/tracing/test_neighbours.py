@@ -359,14 +359,9 @@ def test_somebody_else_comes_to_what_is_within_a_jump(
     code = _code(program.pid, behind)
     tracer = watch(program.pid, "--count", "--engine", "patch", *ours)
     armed = _code(program.pid, behind)
-    hits = f"{theirs.format(behind)} /pid == {program.pid}/ {{ @hits = count(); }}"
-    script = f'{hits} interval:ms:50 {{ printf("tick\\n"); }}'
-    words = [bpftrace, "-B", "line", "-e", script]
-    other = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True)
+    other = _counting(bpftrace, theirs.format(behind), program.pid)
     try:
-        assert other.stdout is not None
-        while other.stdout.readline() not in {"tick\n", ""}:  # all is in place
-            pass
+        _wait_until_in_place(other)
         assert _code(program.pid, behind) != armed
         outputs = []
         for step in range(3):
@@ -402,18 +397,14 @@ def test_somebody_else_who_comes_to_an_armed_site_takes_its_hits_which_is_said(
     assert program.stdout is not None
     assert program.stdout.readline() == "ready\n"
     tracer = watch(program.pid, "--count", "--engine", engine, "-P", "behind:two", "-o", str(file))
-    hits = f"usdt:{behind}:behind:two /pid == {program.pid}/ {{ @hits = count(); }}"
-    script = f'{hits} interval:ms:50 {{ printf("tick\\n"); }}'
-    other = subprocess.Popen([bpftrace, "-B", "line", "-e", script], stdout=pipe, stderr=pipe, text=True)
+    other = _counting(bpftrace, f"usdt:{behind}:behind:two", program.pid)
     try:
         for step in range(3):
             program.stdin.write("\n")
             program.stdin.flush()
             assert program.stdout.readline()
             if step == 0:
-                assert other.stdout is not None
-                while other.stdout.readline() not in {"tick\n", ""}:  # all is in place
-                    pass
+                _wait_until_in_place(other)
             elif step == 1:
                 other.send_signal(signal.SIGINT)
                 other.communicate(timeout=60)
@@ -426,6 +417,19 @@ def test_somebody_else_who_comes_to_an_armed_site_takes_its_hits_which_is_said(
         program.kill()
     assert "another tracer took the site meanwhile; its count is not complete" in errors, output + errors
     assert '"exact": false' in file.read_text()
+
+
+def _counting(bpftrace: str, where: str, pid: int) -> subprocess.Popen[str]:
+    """Start a bpftrace that counts a process' hits of a place."""
+    script = f'{where} /pid == {pid}/ {{ @hits = count(); }} interval:ms:50 {{ printf("tick\\n"); }}'
+    words = [bpftrace, "-B", "line", "-e", script]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _wait_until_in_place(other: subprocess.Popen[str]) -> None:
+    assert other.stdout is not None
+    while other.stdout.readline() not in {"tick\n", ""}:
+        pass
 
 
 def _code(pid: int, program: Path) -> bytes:

@@ -107,10 +107,10 @@ class Signals:
 
     def run(self, program: str, words: list[str], file_actions: list[tuple[Any, ...]]) -> int:
         """Run a program to its end; return its exit code, 128 + n if signal n killed it. Raises OSError."""
-        defaults, ends = (_signal.SIGPIPE, _signal.SIGXFSZ), {_signal.SIGCHLD}
+        defaults = (_signal.SIGPIPE, _signal.SIGXFSZ)
         # Blocked and waited for, no signal can come just before a call that waits for the child alone.
-        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, self._ends | ends)
-        awaited = self._ends - mask | ends
+        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, {*self._ends, _signal.SIGCHLD})
+        awaited = {*self._ends.difference(mask), _signal.SIGCHLD}
         try:
             self.child = child = posix.posix_spawn(
                 program, words, posix.environ, file_actions=file_actions, setsigdef=defaults, setsigmask=mask

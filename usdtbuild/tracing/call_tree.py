@@ -120,7 +120,7 @@ def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str], clock: Callable
     def has_returned(point: int) -> bool:
         """Whether a call of a function has: what has no time then was shorter than the clock's tick."""
         if point not in returned:
-            at = _NODES * _NODE.size + point * _HISTOGRAM.size
+            at = _histogram_at(point)
             returned[point] = any(data[at : at + _HISTOGRAM.size])
         return returned[point]
 
@@ -146,12 +146,17 @@ def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str], clock: Callable
     return CallTree(roots, lost, deep, most, _spreads(data, names, longest), unit)
 
 
+def _histogram_at(point: int) -> int:
+    """Return where in the file it is told how long a function's calls took."""
+    return _NODES * _NODE.size + point * _HISTOGRAM.size
+
+
 def _spreads(
     data: bytes | mmap.mmap, names: Mapping[int, str], longest: Mapping[str, int]
 ) -> Mapping[str, Distribution]:
     found: dict[str, Distribution] = {}
     for point, name in names.items():
-        at = _NODES * _NODE.size + point * _HISTOGRAM.size
+        at = _histogram_at(point)
         if name in longest and at + _HISTOGRAM.size <= len(data):
             classes = {number: count for number, count in enumerate(_HISTOGRAM.unpack_from(data, at)) if count}
             seen = Cell(sum(classes.values()), 0, bounds(min(classes, default=0))[0], longest[name])

@@ -277,7 +277,7 @@ class Processes:
                     self.tracees.note(thread, stop)
 
     def look_for_changes(self) -> None:
-        """Arm what has come in processes whose threads couldn't stop to tell."""
+        """Arm what has come in processes whose threads couldn't stop to tell, and tell of sites that were taken."""
         told = {one for process in self.known.values() if (one := process.notice) is not None and one.take_flag()}
         for process in [one for one in self.known.values() if one.notice in told]:
             self._libraries_changed(process)

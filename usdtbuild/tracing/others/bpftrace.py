@@ -204,9 +204,6 @@ class Watcher:
         watching.forget_events(self.process.pid)
 
 
-_OTHER_ENGINE = "another engine can"
-
-
 class Kernel:
     """All of a trace by bpftrace."""
 
@@ -233,9 +230,9 @@ class Kernel:
         self._texts.learn(pid)
         new = [one for one in plan.targets if one.number not in self._watched]
         self._watched.update(one.number for one in new)
-        refusals = [Refusal(one.title, why) for one in new if (why := names.why_not(f"{one.provider}:{one.name}"))]
-        refusals += [Refusal(one.title, why, _OTHER_ENGINE) for one in new if (why := self._unread(one))]
-        new = [one for one in new if not names.why_not(f"{one.provider}:{one.name}") and not self._unread(one)]
+        judged = [(one, names.why_not(f"{one.provider}:{one.name}") or self._unread(one)) for one in new]
+        refusals = [Refusal(one.title, why) for one, why in judged if why]
+        new = [one for one, why in judged if not why]
         opened: dict[str, int] = {}
         for file in mapped_files(pid) if new else ():
             if any(one.module.path == file.path for one in new):
@@ -258,7 +255,8 @@ class Kernel:
         texts = expressions(target)
         lacking = [target.arguments[at].name or f"arg{at}" for at in sorted(self._wish.where.asks(target))
                    if not texts[at]]  # fmt: skip
-        return f"bpftrace can't read {', '.join(lacking)}, which --filter asks for" if lacking else ""
+        which = ", ".join(lacking)
+        return f"bpftrace can't read {which}, which --filter asks for; another engine can" if which else ""
 
     def _watch(self, plan: Plan, targets: list[Target], opened: Mapping[str, int]) -> list[Target]:
         """Start a bpftrace for targets in open files; return those that it can't attach. Raises TracerError."""
