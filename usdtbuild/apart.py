@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import io
 import os
 import pickle
@@ -442,6 +443,7 @@ def apart(
     source, sink = os.pipe()
 
     def answer(asking: socket.socket) -> int:
+        gc.disable()  # it ends before there is much garbage
         if limit is not None:
             _limit(*limit)
         said = _answer(lambda: read(lambda: give_up(whose, alone=True)))

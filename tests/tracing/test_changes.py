@@ -44,6 +44,8 @@ class Bytes:
         self.written.append(address)
         self.put(address, data)
 
+    write_code = write
+
 
 def spots(count: int = 1) -> list[Spot]:
     target = Target(0, PROBE, "p", "n", Module("/p", 0, "", 62), (), ())
@@ -60,6 +62,45 @@ def changed(count: int = 1) -> tuple[Bytes, Changes]:
     for spot in spots(count):
         memory.put(spot.site.address, AFTER)
     return memory, changes
+
+
+def as_armed(count: int) -> tuple[Bytes, Changes]:
+    """Return as `changed`, of code that was there before."""
+    memory = Bytes()
+    for spot in spots(count):
+        memory.put(spot.site.address, BEFORE)
+    changes = Changes(spots(count), cast("Any", memory))
+    changes.count_semaphores(cast("Any", memory))
+    memory.written.clear()
+    for spot in spots(count):
+        memory.put(spot.site.address, AFTER)
+    return memory, changes
+
+
+@X86
+def test_sites_go_back_at_once_where_nobody_else_has_changed_anything() -> None:
+    memory, changes = as_armed(3)
+    assert changes.put_back(cast("Any", memory)) == []
+    assert [memory.read(spot.site.address, 5) for spot in spots(3)] == [BEFORE] * 3
+    assert memory.written == [AT, SEMAPHORE]
+
+
+@X86
+def test_what_somebody_has_put_between_sites_stays_and_each_goes_back_by_itself() -> None:
+    memory, changes = as_armed(3)
+    memory.put(AT + 10, b"\xcc")
+    assert changes.put_back(cast("Any", memory)) == []
+    assert [memory.read(spot.site.address, 5) for spot in spots(3)] == [BEFORE] * 3
+    assert memory.read(AT + 10, 1) == b"\xcc"
+    assert AT + 10 not in memory.written
+
+
+@X86
+def test_a_site_that_is_not_armed_any_more_stays_as_it_is() -> None:
+    memory, changes = as_armed(2)
+    changes.mark(1, 0)
+    assert changes.put_back(cast("Any", memory)) == []
+    assert [memory.read(spot.site.address, 5) for spot in spots(2)] == [BEFORE, AFTER]
 
 
 def test_a_jump_or_call_behind_a_nop_gives_it_other_distances() -> None:

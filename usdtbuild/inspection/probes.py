@@ -21,7 +21,6 @@ from .records import READERS, Location, Record, by_section, records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..model import Argument as Declared
     from ..model import Probe as DeclaredProbe
     from ..model import Provider
     from .source_lines import Frame
@@ -149,17 +148,12 @@ def _site(image: Image, record: Record, declared: DeclaredProbe | None) -> SeenS
     if record.is_enabled:
         parsed = ()  # it passes no argument of the probe, and what it passes is between it and the tracer
     known = declared.arguments if declared is not None else ()
-    arguments = tuple(
-        _argument(operand, known[index] if index < len(known) else None, record.types[index : index + 1])
-        for index, operand in enumerate(parsed)
-    )
+    types = (*record.types, *("",) * len(parsed))
+    arguments = tuple([
+        SeenArgument(operand, known[index].type.spelling, known[index].name) if index < len(known)
+        else SeenArgument(operand, types[index], "") for index, operand in enumerate(parsed)
+    ])  # fmt: skip
     return SeenSite(where, function, record.operands, arguments, semaphore, record)
-
-
-def _argument(operand: Operand, declared: Declared | None, recorded: tuple[str, ...]) -> SeenArgument:
-    if declared is None:
-        return SeenArgument(operand, recorded[0] if recorded else "", "")
-    return SeenArgument(operand, declared.type.spelling, declared.name)
 
 
 def is_backed(image: Image, address: int) -> bool:

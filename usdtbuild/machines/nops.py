@@ -7,12 +7,13 @@ from functools import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .facts import Entries, LongNop
 
 LONGEST_NOP = 15  # bytes of an instruction of x86
 
 
-@cache
 def _compiled(forms: tuple[LongNop, ...]) -> re.Pattern[bytes]:
     escaped = (b"[%s]{0,%d}%s.{%d}" % (re.escape(p), most, re.escape(code), more) for p, most, code, more in forms)
     return re.compile(b"|".join(escaped), re.DOTALL)
@@ -20,11 +21,20 @@ def _compiled(forms: tuple[LongNop, ...]) -> re.Pattern[bytes]:
 
 def nop_at(entries: Entries, code: bytes, at: int) -> int:
     """Return the length of the NOP at `code[at:]`, 0 if none stands there."""
-    if entries.long_nops:
-        found = _compiled(entries.long_nops).match(code, at)
+    return nops_of(entries)(code, at)
+
+
+@cache
+def nops_of(entries: Entries) -> Callable[[bytes, int], int]:
+    """Return what `nop_at` does of a machine, for who asks often."""
+
+    def long(code: bytes, at: int) -> int:
+        found = match(code, at)
         length = found.end() - at if found else 0
         return length if length <= LONGEST_NOP else 0
-    for form, _ in entries.nops:
-        if code.startswith(form, at):
-            return len(form)
-    return 0
+
+    def plain(code: bytes, at: int) -> int:
+        return next((len(form) for form, _ in entries.nops if code.startswith(form, at)), 0)
+
+    match = _compiled(entries.long_nops).match
+    return long if entries.long_nops else plain

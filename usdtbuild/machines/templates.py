@@ -175,9 +175,29 @@ class Code:
         return bytes(self._code)
 
     def _fill(self, start: int, hole: Hole, value: int) -> None:
-        offset, kind, name, addend = hole
-        offset += start
-        try:
-            KINDS[kind](self._code, offset, value + addend, self._at + offset)
-        except (struct.error, OverflowError):
-            raise OverflowError(f"{name} = {value:#x} has no room in a hole of kind {kind}") from None
+        _fill(self._code, self._at, start, hole, value)
+
+
+def filled(template: Template, at: int, **values: int) -> bytes:
+    """Return one template's code, to stand at an address, its holes filled. Raises as `Code` does."""
+    code = bytearray(template.code)
+    for hole in template.holes:
+        _fill(code, at, 0, hole, values[hole.name])
+    return bytes(code)
+
+
+def joined(first: Template, second: Template) -> Template:
+    """Return two templates, one behind the other, as one without labels."""
+    size = len(first.code)
+    behind = (hole._replace(offset=size + hole.offset) for hole in second.holes)
+    return Template(first.code + second.code, (*first.holes, *behind))
+
+
+def _fill(code: bytearray, at: int, start: int, hole: Hole, value: int) -> None:
+    """Fill a hole of a template that begins at `start` of code that is to stand at an address."""
+    offset, kind, name, addend = hole
+    offset += start
+    try:
+        KINDS[kind](code, offset, value + addend, at + offset)
+    except (struct.error, OverflowError):
+        raise OverflowError(f"{name} = {value:#x} has no room in a hole of kind {kind}") from None

@@ -195,9 +195,10 @@ class Memory:
 
     def read(self, address: int, size: int) -> bytes:
         """Return `size` bytes, or fewer where memory ends; none where there is none."""
-        with contextlib.suppress(OSError, OverflowError, ValueError):
+        try:
             return os.pread(self._descriptor, size, address)
-        return b""
+        except (OSError, OverflowError, ValueError):
+            return b""
 
     def word(self, address: int, size: int = 8) -> int | None:
         """Return a little-endian number; None where it can't be read."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gc
 import math
 import os
 import resource
@@ -41,7 +42,7 @@ from .tracer import TRACERS, Ability
 from .waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from .job import Job
     from .measures import Tables
@@ -52,6 +53,17 @@ _TICK, _LONGEST_TICK = 0.004, 0.012
 _MUCH = 1 << 20  # bytes of records in one tick, a quarter of a ring of the usual size
 _ARMING = 2.0  # seconds beyond --duration that arming may take
 _BATCH = 2000  # events of traps in one message
+
+
+@contextlib.contextmanager
+def _keeping_all() -> Iterator[None]:
+    """Look for no garbage: what is made in the body of the `with` stays."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class Worker:
@@ -196,7 +208,8 @@ class Worker:
                 self.outbox.send_all()
                 return
         else:
-            self._attach()
+            with _keeping_all():
+                self._attach()
         self.tick()
         try:
             self._loop()

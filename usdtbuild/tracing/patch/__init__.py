@@ -36,5 +36,9 @@ memory. At an entry, somebody's breakpoint may come and go, and leaves the file'
 too. Where they have room for one byte only, just before a jump of the entry's mirror, there is `eb`, whose distance is
 that jump's `e9` (`forms.steps_of`). If the entry isn't what was expected when it is changed, the return isn't changed.
 
+Code with sites on pages one behind the other is written at once when it is armed, and when it is put back if nothing
+of it has changed since, both while all threads stand; the kernel writes a page at a time. Else each site goes back by
+itself, as do paddings and calls.
+
 For calls `slots` has an argument of its own.
 """

@@ -21,7 +21,7 @@ from .slots import Load
 from .spot import Word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from mmap import mmap
 
     from ..maps import Area, Memory
@@ -40,6 +40,7 @@ class Changes:
         self.data: mmap | None = None  # the shared memory that the journal is in, once there is one
         self._spots = {spot.changed_at: spot for spot in spots}
         self._sites = len(self.entries)
+        self.stretches = stretches_of(spots, memory)
         for address in sorted({spot.site.semaphore for spot in spots if spot.site.semaphore}):
             self.entries.append(_semaphore(address, memory.word(address, 2) or 0))
 
@@ -72,13 +73,36 @@ class Changes:
                 self.mark(index, entry.flags & ~journal.ARMED)
 
     def put_back(self, memory: Memory) -> list[Refusal]:
-        """Put everything back in the process or in one that it forked; return sites that somebody else has changed."""
-        return _restore(self.entries, memory, self._spots)
+        """Put everything back in the process or in one that it forked, all threads of which stand; return sites that
+        somebody else has changed."""
+        done: set[int] = set()
+        for stretch in self._untouched(memory):
+            # An entry goes back before its padding, which may be on another page, and before a call's distance may be
+            # a breakpoint.
+            if all(isinstance(spot.form, Form | Word) for _, spot in stretch.spots):
+                try:
+                    memory.write_code(stretch.start, stretch.before)
+                except ProcessLookupError:
+                    raise
+                except OSError:
+                    continue
+                done.update(index for index, _ in stretch.spots)
+        left = [entry for index, entry in enumerate(self.entries) if index not in done]
+        return _restore(left, memory, self._spots)
+
+    def _untouched(self, memory: Memory) -> Iterator[Stretch]:
+        """Yield the stretches that are what we have made of them, all sites armed, as most are."""
+        for stretch in self.stretches:
+            armed = all(self.entries[index].flags & journal.ARMED for index, _ in stretch.spots)
+            if armed and not stretch.differs and memory.read(stretch.start, len(stretch.after)) == stretch.after:
+                yield stretch
 
     def taken(self, memory: Memory) -> list[Refusal]:
         """Return sites that somebody else has changed, as far as can be seen: a breakpoint is there, or has been."""
-        found = []
-        for entry in self.entries[: self._sites]:
+        found, left = [], set(range(self._sites))
+        for stretch in self._untouched(memory):
+            left.difference_update(index for index, _ in stretch.spots)
+        for entry in map(self.entries.__getitem__, sorted(left)):
             size = 4 if entry.flags & (journal.DISTANCE | journal.WORD) else 1
             spot, ours = self._spots[entry.address], {b"", entry.after[:size]}
             if spot.target.number >= 0 and entry.flags & journal.ARMED:
@@ -106,19 +130,17 @@ class Stretch(NamedTuple):
 def stretches_of(spots: Sequence[Spot], memory: Memory) -> list[Stretch]:
     """Return the stretches in which sites change, as their code is now."""
     groups: list[list[tuple[int, Spot]]] = []
-    end = -1
-    for index, spot in sorted(enumerate(spots), key=lambda one: one[1].extent):
-        start, stop = spot.extent
-        if page_start(start) > end:
+    bounds: list[tuple[int, int]] = []
+    for (start, stop), index in sorted((spot.extent, index) for index, spot in enumerate(spots)):
+        if not bounds or page_start(start) > page_start(bounds[-1][1] - 1) + PAGE:
             groups.append([])
-        groups[-1].append((index, spot))
-        end = max(end, page_start(stop - 1) + PAGE)
-    return [_stretch(group, memory) for group in groups]
+            bounds.append((start, stop))
+        groups[-1].append((index, spots[index]))
+        bounds[-1] = bounds[-1][0], max(bounds[-1][1], stop)
+    return [_stretch(group, start, memory.read(start, stop - start)) for group, (start, stop) in zip(groups, bounds)]
 
 
-def _stretch(group: list[tuple[int, Spot]], memory: Memory) -> Stretch:
-    start = group[0][1].extent[0]
-    before = memory.read(start, max(spot.extent[1] for _, spot in group) - start)
+def _stretch(group: list[tuple[int, Spot]], start: int, before: bytes) -> Stretch:
     after, differs = bytearray(before), False
     for _, spot in reversed(group):  # a return's jump reads what changes behind it
         for address, was, becomes in spot.changes:

@@ -39,7 +39,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
-from ...machines.templates import Code
+from ...machines.templates import Code, filled, joined
 from ...machines.x86_64 import INT3
 from ...machines.x86_64.host import HOST, full_register
 from ...machines.x86_64.templates import TEMPLATES
@@ -92,9 +92,7 @@ def reaches(at: int, target: int) -> bool:
 
 def jump(at: int, target: int) -> bytes:
     """Return `jmp target`, to stand at an address."""
-    made = Code(TEMPLATES, at)
-    go_on(made, target)
-    return made.packed()
+    return filled(TEMPLATES["jump"], at, target=target)
 
 
 class Through(NamedTuple):
@@ -115,20 +113,24 @@ Back = int | Through | Instruction | None
 
 def go_on(made: Code, target: Back) -> None:
     """Let a stub go on."""
+    name, values = _onward(target)
+    made.add(name, **values)
+
+
+def _onward(target: Back) -> tuple[str, dict[str, int]]:
+    """Return the template that lets a stub go on, and what fills its hole."""
     if isinstance(target, Through):
-        made.add("jump_through", slot=target.slot)
-    elif isinstance(target, int):
-        made.add("jump", target=target)
-    else:
-        made.add("return")
+        return "jump_through", {"slot": target.slot}
+    return ("jump", {"target": target}) if isinstance(target, int) else ("return", {})
+
+
+_COUNTING = {name: joined(TEMPLATES["count"], TEMPLATES[name]) for name in ("jump", "jump_through", "return")}
 
 
 def count_stub(at: int, counter: int, back: Back) -> bytes:
     """Return a stub that adds 1 to a counter and goes `back`."""
-    made = Code(TEMPLATES, at)
-    made.add("count", counter=counter)
-    go_on(made, back)
-    return made.packed()
+    name, values = _onward(back)
+    return filled(_COUNTING[name], at, counter=counter, **values)
 
 
 def tell_stub(at: int, flag: int, back: Back) -> bytes:

@@ -23,7 +23,7 @@ from ..plan import Plan
 from ..running import status_field
 from ..spare import spare_memory
 from . import again, calls, code, journal, layout, leftovers, machine, tables, way_back
-from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
+from .changes import Changes, clean_up, earlier_mirrors
 from .injection import NAME_IN_MAPS, borrow
 from .kept import Kept
 from .mapping import WARM, Mapping
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..maps import Area
     from ..measures import Key
     from ..tracees import Thread, Tracees
+    from .changes import Stretch
     from .injection import Shared
     from .layout import Layout
     from .rings import Write
@@ -67,7 +68,6 @@ class _Prepared(NamedTuple):
     gate: Gate
     journal: bytes
     contents: bytes
-    stretches: list[Stretch]
 
 
 class PatchEngine:
@@ -122,7 +122,7 @@ class PatchEngine:
                 if not self.rings.prepare(ring, self.first):
                     raise TracerError("there is no memory for buffers; --count needs none")
         with self._all_standing():
-            refusals += self._arm(prepared.stretches, memory)
+            refusals += self._arm(memory)
         assert self.layout is not None
         self.mapping = prepared.mapping
         self._open.begin(self.shared, self.layout.pairs and self.mapping.file_offset(self.layout.pairs))
@@ -216,7 +216,7 @@ class PatchEngine:
         written = self.changes.packed(journal.Places(rings_at, pid_cell, mapping.control_size, parts))
         return _Prepared(
             mapping, (rings_at, pid_cell, journal_at), bool(left_at), way_back.find(self.pid, memory, self._is_empty),
-            written, mapping.contents(), stretches_of(self.layout.spots, memory),
+            written, mapping.contents(),
         )  # fmt: skip
 
     def _is_empty(self, start: int, end: int) -> bool:
@@ -247,11 +247,11 @@ class PatchEngine:
         except OSError as error:  # the process has unmapped what an earlier trace left
             raise TracerError(f"process {self.pid}: can't write its memory: {error.strerror}") from None
 
-    def _arm(self, stretches: Sequence[Stretch], memory: Memory) -> list[Refusal]:
+    def _arm(self, memory: Memory) -> list[Refusal]:
         """Switch the sites on in the stopped process, stretch by stretch, then the semaphores."""
         assert self.changes is not None
         refusals = []
-        for stretch in stretches:
+        for stretch in self.changes.stretches:
             found = memory.read(stretch.start, len(stretch.before))
             if found == stretch.before and not stretch.differs:
                 memory.write_code(stretch.start, stretch.after)
@@ -342,8 +342,7 @@ class PatchEngine:
     def detach(self, pid: int | None = None) -> list[Refusal]:
         """Switch everything off in the process, or in one that it forked; return what was not traced to the end.
 
-        The process needs not stand, except for calls, paddings and what is joined: all else leaves valid code bytewise.
-        Raises nothing: a process that is gone needs nothing.
+        All threads stand. Raises nothing: a process that is gone needs nothing.
         """
         pid = pid or self.pid
         if self.changes is None:

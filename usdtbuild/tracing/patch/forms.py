@@ -9,18 +9,21 @@ NOPs: Intel's manual, volume 2, "NOP"; ModRM and SIB bytes of `0f 1f` name memor
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
 from ...functions.entry import all_nops
 from ...functions.nops import machine_for
-from ...machines.nops import nop_at
+from ...machines.nops import nops_of
 from ...machines.numbers import EM_X86_64
 from ...machines.x86_64 import INT3
 from ...record import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ...machines.facts import Entries
 
 JUMP, JUMP_SIZE = 0xE9, 5
 SHORT_JUMP, PADDED = 0xEB, 2  # and how many bytes of an entry it takes
@@ -103,10 +106,8 @@ def is_padded(padding: bytes, entry: bytes) -> bool:
     A thread may stand behind the entry's first byte if that is a NOP of its own. It runs the second, `functions` says,
     as an instruction that changes nothing but a flag.
     """
-    machine = machine_for(EM_X86_64, is64=True, little=True)
-    return machine is not None and bool(
-        len(padding) == JUMP_SIZE and all_nops(machine, padding) and all_nops(machine, entry[:PADDED])
-    )
+    machine = _entries()
+    return len(padding) == JUMP_SIZE and all(all_nops(machine, one) for one in (padding, entry[:PADDED]))
 
 
 def nop_length(code: bytes) -> tuple[int, tuple[int, ...]] | None:
@@ -115,12 +116,26 @@ def nop_length(code: bytes) -> tuple[int, tuple[int, ...]] | None:
     The machine's facts say what a NOP is, to `functions` as well. What stands behind a ModRM byte is free: an index and
     a displacement of memory that is never accessed.
     """
+    length = _nops()(code, 0)
+    return (length, _inside(code[:length])) if length else None
+
+
+@lru_cache
+def _inside(nop: bytes) -> tuple[int, ...]:
+    long = nop.find(_LONG)
+    return tuple(range(long + len(_LONG) + 1, len(nop))) if long >= 0 else ()
+
+
+@lru_cache
+def _nops() -> Callable[[bytes, int], int]:
+    return nops_of(_entries())
+
+
+@lru_cache
+def _entries() -> Entries:
     machine = machine_for(EM_X86_64, is64=True, little=True)
-    length = nop_at(machine, code, 0) if machine is not None else 0
-    if not length:
-        return None
-    long = code.find(_LONG, 0, length)
-    return length, tuple(range(long + len(_LONG) + 1, length)) if long >= 0 else ()
+    assert machine is not None
+    return machine
 
 
 def form_of(code: bytes, unused: int = 0) -> Form | None:
@@ -182,13 +197,19 @@ def leads_of(address: int, tail: bytes, near: Sequence[int], was: bytes = b"") -
     Where a ten-byte NOP begins right behind the site, the kernel may make other bytes of it as well. Where an entry's
     jump begins within these bytes, its first may be what it `was` again, after a breakpoint has come and gone.
     """
+    return tuple(address + distance for distance in _distances(tail, tuple(near), was))
+
+
+@lru_cache(maxsize=4096)  # sites that are alike have the same bytes
+def _distances(tail: bytes, near: tuple[int, ...], was: bytes) -> tuple[int, ...]:
+    """Return as `leads_of`, counted from the site."""
     is_nop10 = 0 in near and is_of_nop10(tail)
     tails = [one for one in _NOP10_TAILS if is_nop10 and one[1:] != tail[1:]]
     choices = [dict.fromkeys((tail[at], *((INT3[0], (was or tail)[at]) if at in near else ())))
                for at in range(JUMP_SIZE - 1)]  # fmt: skip
     tails += list(map(bytes, product(*choices)))[1:]
-    steps = steps_of(address, tail, near, was)
-    found = (leads(address, one) for one in tails)
+    steps = steps_of(0, tail, near, was)
+    found = (leads(0, one) for one in tails)
     return tuple(lead + len(STEP) + STEP_DISTANCE if lead in steps else lead for lead in found)
 
 

@@ -101,7 +101,7 @@ def build(
             if not _lead(spot, at, mirrors, old):
                 refusals.append(Refusal(spot.target.title, _TOO_FAR, "", spot.site.address))
                 continue
-            spec = _spec(plan, spot)
+            spec = _spec(plan, spot) if plan.what != COUNT else _UNREAD
             table_of = {one.measure: start + size + one.address for one in own if one.target == spot.target.number}
             counts = counter, table_of, pairs
             keeping = _keeping(plan, spot, rings) if shape.keeps else None
@@ -217,12 +217,15 @@ def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> boo
     if not all(code.reaches(place, goal) for place, goal in goals.items()):
         return False
     written = {place: code.jump(place, goal) for place, goal in goals.items()} | dict.fromkeys(steps, STEP[:1])
+    if mirrors.earlier.get(address) == mirror:
+        old.update(written)
+        return True
     for place, lead in written.items():
-        if mirrors.earlier.get(address) == mirror:
-            old[place] = lead
-        else:
-            mirrors.write(place, lead)
+        mirrors.write(place, lead)
     return True
+
+
+_UNREAD = SiteSpec(0, (), (), ())  # of a site that is counted only
 
 
 def _spec(plan: Plan, spot: Spot) -> SiteSpec:

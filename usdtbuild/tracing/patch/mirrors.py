@@ -6,17 +6,21 @@ A site of a few bytes of NOPs can become a jump only to where the bytes behind i
 from __future__ import annotations
 
 import struct
-from itertools import chain
+from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...machines.x86_64 import INT3
-from ..maps import PAGE, page_start
-from .forms import JUMP_SIZE, Form, behind_leads, leads, leads_of, steps_of
+from ..maps import PAGE
+from .forms import JUMP, JUMP_SIZE, Form, behind_leads, leads, leads_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ..maps import Room
+
+
+_USED = b"\1"
 
 
 class Placed(NamedTuple):
@@ -41,7 +45,8 @@ class Mirrors:
         self.room, self.earlier, self.kept, self.code = room, earlier, kept, code
         self.astray: dict[int, int] = {}  # where breakpoints may lead a jump, without a page of ours -> its mirror
         self.pages: dict[int, bytearray] = {}
-        self.taken: set[int] = set()
+        self._used: dict[int, bytearray] = {}  # by page, which of its bytes are given out
+        self._astray: set[int] = set()  # the bytes of jumps that would be at `astray`
         self._hint: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
 
     def place(self, address: int, form: Form, near: Sequence[int]) -> Placed | None:
@@ -53,9 +58,10 @@ class Mirrors:
         if old is not None:
             tail = struct.pack("<i", old - address - 5)
             same = all(tail[i] == form.tail[i] or i in form.free for i in range(4))
-            places = _places(address, form, tail, near)
+            spans = [(address + first, address + last)
+                     for first, last in _needed(tail, tuple(near), form.behind[-1:], form.was)]  # fmt: skip
             # A journal may outlive the pages of another trace that its mirrors are on.
-            if same and all(any(start <= one[0] and one[-1] < end for start, end in self.kept) for one in places):
+            if same and spans and all(any(a <= first and last <= b for a, b in self.kept) for first, last in spans):
                 return Placed(old, tail, tuple(near))
         kind = (form.tail, form.free)
         hint = self._hint.get(kind)
@@ -74,18 +80,18 @@ class Mirrors:
         Where there is no memory for these, nothing may be there that can be executed: a thread that is led there
         faults, and who traces it lets it go on (`astray`). None where it would not fault.
         """
-        placed = self.place(address, form, sorted({*near, *behind}))
+        all_near = tuple(sorted({*near, *behind}))
+        placed = self.place(address, form, all_near)
         if placed is not None:
             return placed
-        placed = self.place(address, form, sorted(near))
+        placed = self.place(address, form, tuple(sorted(near)))
         if placed is None:
             return None
         own = [placed.mirror, *leads_of(address, placed.tail, placed.near)]
-        astray = {*leads_of(address, placed.tail, sorted({*near, *behind}))}.difference(own)
-        taken = {byte for one in astray for byte in range(one, one + 5)}
-        if not self.taken.isdisjoint(taken) or any(start <= one < end for start, end in self.code for one in astray):
+        astray = {*leads_of(address, placed.tail, all_near)}.difference(own)
+        if any(self._is_taken(one, one + JUMP_SIZE) or _is_in(one, self.code) for one in astray):
             return None
-        self.taken |= taken
+        self._astray.update(*(range(one, one + JUMP_SIZE) for one in astray))
         self.astray.update({one & (1 << 64) - 1: placed.mirror for one in astray})
         return placed
 
@@ -93,29 +99,51 @@ class Mirrors:
         self, address: int, form: Form, tail: bytes, near: Sequence[int], *, near_heap: bool = False
     ) -> bool:  # fmt: skip
         """Take what the four bytes behind a site need, if it is free."""
-        bytes_ = list(chain.from_iterable(_places(address, form, tail, near)))
-        if len({*bytes_}) < len(bytes_) or not self.taken.isdisjoint(bytes_):
+        spans = [(address + start, address + end)
+                 for start, end in _needed(tail, tuple(near), form.behind[-1:], form.was)]  # fmt: skip
+        if not spans or any(self._is_taken(start, end) for start, end in spans):
             return False
-        pages = {page_start(byte) for byte in bytes_}
-        if any(
-            page not in self.pages and not self.room.is_free(page, page + PAGE, near_heap=near_heap) for page in pages
-        ):
+        pages = {byte & -PAGE for start, end in spans for byte in (start, end - 1)}.difference(self.pages)
+        if not all(self.room.is_free(page, page + PAGE, near_heap=near_heap) for page in pages):
             return False
-        self.taken.update(bytes_)
-        for page in pages - self.pages.keys():
-            self.pages[page] = bytearray(INT3 * PAGE)
+        for page in pages:
+            self.pages[page], self._used[page] = bytearray(INT3 * PAGE), bytearray(PAGE)
             self.room.take(page, page + PAGE)
+        for start, end in spans:
+            _write(self._used, start, _USED * (end - start))
         return True
+
+    def _is_taken(self, start: int, end: int) -> bool:
+        """Whether any byte between two addresses is given out, or where a jump may be led astray."""
+        for page in range(start & -PAGE, end, PAGE):
+            used = self._used.get(page)
+            if used is not None and used.find(_USED, max(start - page, 0), end - page) >= 0:
+                return True
+        return not self._astray.isdisjoint(range(start, end))
 
     def write(self, mirror: int, data: bytes) -> None:
         """Write into pages that were given out."""
-        for offset, byte in enumerate(data):
-            self.pages[page_start(mirror + offset)][(mirror + offset) % PAGE] = byte
+        _write(self.pages, mirror, data)
 
 
-def _places(address: int, form: Form, tail: bytes, near: Sequence[int]) -> list[range]:
-    """Return what a site needs where these four bytes may lead: the mirror, and others like it."""
-    behind = (behind_leads(address, b"\xe9" + tail + form.behind[-1:]),) if form.behind else ()
-    steps = steps_of(address, tail, near, form.was)
-    found = leads(address, tail), *leads_of(address, tail, near, form.was), *behind
-    return [*(range(one, one + JUMP_SIZE) for one in found), *(range(one, one + 1) for one in steps)]
+def _is_in(address: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(start <= address < end for start, end in ranges)
+
+
+def _write(pages: Mapping[int, bytearray], address: int, data: bytes) -> None:
+    at = address % PAGE
+    pages[address - at][at : at + len(data)] = data[: PAGE - at]
+    if len(data) > PAGE - at:
+        _write(pages, address - at + PAGE, data[PAGE - at :])
+
+
+@lru_cache(maxsize=4096)  # sites that are alike have the same bytes
+def _needed(tail: bytes, near: tuple[int, ...], behind: bytes, was: bytes) -> tuple[tuple[int, int], ...]:
+    """Return what a site needs where these four bytes may lead, counted from the site: where the mirror begins and
+    ends, and others like it; none if two of these overlap. `behind` is the last byte of a jump or call behind the
+    site's NOP."""
+    steps = steps_of(0, tail, near, was)
+    found = [leads(0, tail), *leads_of(0, tail, near, was)]
+    found += [behind_leads(0, bytes([JUMP]) + tail + behind)] if behind else []
+    spans = sorted([*((one, one + JUMP_SIZE) for one in found), *((one, one + 1) for one in steps)])
+    return tuple(spans) if all(one[1] <= other[0] for one, other in pairwise(spans)) else ()

@@ -47,9 +47,11 @@ class Spot(NamedTuple):
     @property
     def changes(self) -> tuple[tuple[int, bytes, bytes], ...]:
         """What changes: addresses in ascending order, each with the bytes before and after."""
+        if isinstance(self.form, Form) and not self.form.was:  # most
+            return ((self.site.address, self.before, self.after),)
         if not isinstance(self.form, Padded):
             before = self.before
-            if isinstance(self.form, Form) and self.form.was:
+            if isinstance(self.form, Form):
                 # Of an entry's jump behind a return the first byte is there before the return changes.
                 before = bytes(self.after[at] if at - 1 in self.near else byte for at, byte in enumerate(before))
             return ((self.changed_at, before, self.after),)

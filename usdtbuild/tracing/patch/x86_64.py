@@ -70,6 +70,7 @@ GROUP, REACH = 26, 192 << 20
 FILL = INT3
 TOLD = TEMPLATES["tell"].labels
 _LONGEST_SITE = 16
+_JUMP = bytes([JUMP])
 _FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywhere in a stub
 
 
@@ -107,7 +108,8 @@ def find_spots(
         before = memory.read(site.address, _LONGEST_SITE)
         form = _on_one_page(form_of(before, site.unused), before, site.address) if len(before) >= 6 else None
         entry = _entry_behind(site, begun) if form is not None and site.entry else None
-        reason = _why_not(plan, site, before, form, taken, entry)
+        behind = _begin_within(before, form)
+        reason = _why_not(plan, site, before, form, taken, entry, behind)
         if site.address in seen:
             reason = "another probe is at the same place"
         seen.add(site.address)
@@ -116,7 +118,7 @@ def find_spots(
             both = _before_entry(Spot(target, site, entry.form, before, b"", 0), entry, mirrors)
             leaning[site.address] = entry.site
         elif not reason and form is not None:
-            both = _alone(Spot(target, site, form, before, b"", 0), mirrors)
+            both = _alone(target, site, before, form, mirrors, behind)
         if both is None:
             reason = reason or "where its bytes would make a jump lead is no free memory, or another site's jump leads"
             refusals.append(Refusal(target.title, reason, "", site.address))
@@ -127,24 +129,26 @@ def find_spots(
 
 
 def _why_not(
-    plan: Plan, site: Site, before: bytes, form: Form | None, taken: Collection[int], entry: Spot | None
+    plan: Plan, site: Site, before: bytes, form: Form | None, taken: set[int], entry: Spot | None,
+    behind: Sequence[int],
 ) -> str:  # fmt: skip
-    """Return why a site can't become a jump, '' if it may; `entry` is what it may read of what is `taken`."""
+    """Return why a site can't become a jump, '' if it may; `entry` is what it may read of what is `taken`, `behind` as
+    of `_begin_within`."""
     end = entry.changes[0][0] if entry is not None else site.address + JUMP_SIZE
     if form is not None and plan.returns and call_ends_within(before[form.length :], JUMP_SIZE - form.length):
         return "a call is so close behind it that a jump has no room beside a breakpoint where that returns"
-    if any(address in taken for address in range(site.address + 1, end)):
+    if not taken.isdisjoint(range(site.address + 1, end)):
         return "another probe, or a call, is so close behind it that a jump has no room"
     if form is None:
         return why_not_free(before)
     # What it hides isn't known, and is back when it goes.
-    if any(before[1 + at] == INT3[0] for at in (*_near(site), *_begin_within(before, form))):
+    if INT3[0] in before[1:JUMP_SIZE] and any(before[1 + at] == INT3[0] for at in (*_near(site), *behind)):
         return "another tracer's breakpoint is so close behind it that a jump has no room"
     return ""
 
 
 def _near(site: Site) -> list[int]:
-    return [at - site.address - 1 for at in site.near]
+    return [at - site.address - 1 for at in site.near] if site.near else []
 
 
 def _entry_behind(site: Site, begun: Mapping[int, Spot]) -> Spot | None:
@@ -184,19 +188,19 @@ def _before_entry(spot: Spot, entry: Spot, mirrors: Mirrors) -> list[Spot] | Non
             return None
         entry = entry._replace(form=padding._replace(tail=led.tail))
     was = spot.before[: 1 + unused] + (form.was or placed.tail)[unused:]
-    after = bytes([JUMP]) + placed.tail
+    after = _JUMP + placed.tail
     return [spot._replace(form=form, before=was, after=after, mirror=placed.mirror, near=placed.near), entry]
 
 
-def _alone(spot: Spot, mirrors: Mirrors) -> list[Spot] | None:
-    """Return a site as it changes; None if there is no room."""
-    before, form = spot.before, spot.form
-    assert isinstance(form, Form)
-    form, placed = _placed(spot.site.address, before, form, mirrors, _near(spot.site), _begin_within(before, form))
+def _alone(
+    target: Target, site: Site, before: bytes, form: Form, mirrors: Mirrors, behind: Sequence[int]
+) -> list[Spot] | None:  # fmt: skip
+    """Return a site as it changes; None if there is no room. `behind` as of `_begin_within`."""
+    form, placed = _placed(site.address, before, form, mirrors, _near(site), behind)
     if placed is None:
         return None
-    after = bytes([JUMP]) + placed.tail + before[JUMP_SIZE : form.size]
-    return [spot._replace(form=form, before=before[: form.size], after=after, mirror=placed.mirror, near=placed.near)]
+    after = _JUMP + placed.tail + before[JUMP_SIZE : form.size]
+    return [Spot(target, site, form, before[: form.size], after, placed.mirror, placed.near)]
 
 
 def _placed(
@@ -210,9 +214,9 @@ def _placed(
     return joined, mirrors.place_for_any(address, joined, near, behind)
 
 
-def _begin_within(before: bytes, form: Form) -> list[int]:
+def _begin_within(before: bytes, form: Form | None) -> list[int]:
     """Return which of the four bytes behind the first begin instructions that run, where breakpoints may come."""
-    if form.returns or form.length >= JUMP_SIZE:
+    if form is None or form.returns or form.length >= JUMP_SIZE:
         return []
     found, at = [], form.length
     while at < JUMP_SIZE:
@@ -232,12 +236,13 @@ def _find_padded(
 ) -> dict[int, Spot]:  # fmt: skip
     """Return, by address, functions' entries that change by their padding: where no other site's jump reads that, but
     for returns'."""
-    read = {site.address + at for _, site in jumps if not site.padding and not site.entry for at in range(1, JUMP_SIZE)}
     found: dict[int, Spot] = {}
-    for target, site in jumps:
+    entries = [(target, site) for target, site in jumps if site.padding]
+    others = [site.address for _, site in jumps if not site.padding and not site.entry] if entries else []
+    read = {address + at for address in others for at in range(1, JUMP_SIZE)}
+    for target, site in entries:
         start = site.address - site.padding
-        entry = memory.read(site.address, PADDED) if site.padding else b""
-        padding = memory.read(start, JUMP_SIZE) if site.padding else b""
+        entry, padding = memory.read(site.address, PADDED), memory.read(start, JUMP_SIZE)
         changed = {*range(start, start + JUMP_SIZE), site.address + 1}
         # The entry's bytes change at once.
         one_page = site.address % PAGE != PAGE - 1
@@ -250,7 +255,7 @@ def _on_one_page(form: Form | None, before: bytes, address: int) -> Form | None:
     """Return the form with no bytes to change on another page than the first: the kernel writes page by page, and we
     may be killed between two of them."""
     last = page_start(address) + PAGE - 1
-    if form is None or address + JUMP_SIZE - 1 <= last or not form.free:
+    if form is None or not form.free or address + JUMP_SIZE - 1 <= last:
         return form
     free = tuple(index for index in form.free if address + 1 + index <= last)
     tail = bytes(form.tail[i] if i in free else before[1 + i] for i in range(JUMP_SIZE - 1))
