@@ -368,7 +368,7 @@ def trace(
     cwd: str | os.PathLike[str] = "",
     env: Mapping[str, str] | None = None,
 ) -> Trace:
-    """Return a trace of processes that run, of a command that will be started, or of a program that a gdb stub holds;
+    """Return a trace of processes that run, of a command that will be started, or of a program that a gdb server holds;
     each option is the command line's; one string or path is a list of one. `running` is --children: those that `pid`
     has already, too.
 

@@ -32,7 +32,7 @@ TARGETS = 500
 JOURNAL_ENTRIES, JOURNAL_PARTS = 1 << 20, 1 << 16
 # Of a gdb server: bytes of a packet, a packet that we send, an object, a file; threads, parts of a description of
 # registers, registers and their bytes. SVE has the widest registers, and SME's matrices 64 KB.
-PACKET, PACKET_SENT, STUB_OBJECT, STUB_FILE = 1 << 22, 1 << 20, 16 << 20, 256 << 20
+PACKET, PACKET_SENT, SERVER_OBJECT, SERVER_FILE = 1 << 22, 1 << 20, 16 << 20, 256 << 20
 THREADS, ANNEXES, REGISTERS, REGISTER_SIZE = 1 << 16, 64, 1 << 14, 1 << 16
 # Bytes that a process without rights may answer when it has read files, and the memory that its answer may take: a
 # hundred thousand functions take 9 MB and 80 MB, more where their names are long.

@@ -78,9 +78,9 @@ class Attributes(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """One probe: `stub` is the name as written (`req__done`), `name` the one that DTrace shows (`req-done`)."""
+    """One probe: `written` is its name in the file (`req__done`), `name` the one that DTrace shows (`req-done`)."""
 
-    stub: str
+    written: str
     arguments: tuple[Argument, ...]
     translated: tuple[Translated, ...] | None = None
     comment: str = ""
@@ -88,12 +88,12 @@ class Probe(NamedTuple):
     @property
     def name(self) -> str:
         """The name that DTrace shows."""
-        return dashed(self.stub)
+        return dashed(self.written)
 
     @property
     def sdt_name(self) -> str:
         """The name in SDT notes: as written, as sys/sdt.h has it. perf takes no name that isn't a C identifier."""
-        return self.stub
+        return self.written
 
 
 class Provider(NamedTuple):
@@ -115,9 +115,9 @@ def dashed(name: str) -> str:
     return name.replace("__", "-")
 
 
-def macro_name(provider: str, stub: str) -> str:
+def macro_name(provider: str, written: str) -> str:
     """Return the macro of a probe as `dtrace -h` spells it: upper case, one underscore for two."""
-    return f"{provider}_{stub.replace('__', '_')}".upper()
+    return f"{provider}_{written.replace('__', '_')}".upper()
 
 
 def _bare(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:

@@ -165,7 +165,7 @@ def test_without_the_plugin_the_stub_counts_and_that_is_said(
     done = run(*words, cwd=tmp_path, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), **environment})
     assert counts(done.stdout) == {"srand": 2}
     assert said in done.stderr
-    assert "counting through its gdb stub, which hangs when the program starts threads" in done.stderr
+    assert "counting through its gdb server, which hangs when the program starts threads" in done.stderr
 
 
 def test_that_threads_are_not_for_the_stub_is_said(run: Any, program: Any, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ ELSEWHERE = {
     "inspection/tracers.py": "what each tracer does with operands, measured on the machine that all of them run on",
     "commands/trace.py": "help has the name of an emulator as an example",
     "scripts/libbpf.py": "clang is told where headers are",
-    "tracing/remote/stub.py": "a feature of gdb's protocol, for all machines",
+    "tracing/remote/server.py": "a feature of gdb's protocol, for all machines",
     "tracing/selection.py": "names of functions that compilers add",
 }
 # Files with bytes or words that look like instructions, but are other numbers.

@@ -516,7 +516,7 @@ class Workshop:
 
 
 class Remote:
-    """A client of qemu's gdb stub, for LoongArch, which this gdb doesn't know: does what watch.py does."""
+    """A client of qemu's gdb server, for LoongArch, which this gdb doesn't know: does what watch.py does."""
 
     PC, SP = 33, 3
 

@@ -67,7 +67,7 @@ OF_LAYOUT = {"build-id", "perf-offset", "semaphore-page"}
 def declared_sizes(word: Any) -> Any:
     """Return probe -> sizes of its arguments in bytes."""
     (provider,) = parse_file(str(Path(__file__).with_name("corpus.d")))
-    return {probe.stub: [argument.type.size(word) for argument in probe.arguments] for probe in provider.probes}
+    return {probe.written: [argument.type.size(word) for argument in probe.arguments] for probe in provider.probes}
 
 
 def check_sites(shop: Any, sites: Any, program: Any) -> None:

@@ -1,4 +1,4 @@
-"""`usdtbuild trace --emulator` on every machine: what fired, how often, and each argument, through qemu's gdb stub.
+"""`usdtbuild trace --emulator` on every machine: what fired, how often, and each argument, through qemu's gdb server.
 
 The reference build says what must fire: the corpus' probes in their order, with their arguments.
 """

@@ -1,6 +1,6 @@
 """Runs inside gdb: stops at every site of a program, reads the arguments there, and writes what it saw as JSON.
 
-gdb is started on the program with WATCH_PLAN in the environment naming a JSON file: the address of qemu's gdb stub,
+gdb is started on the program with WATCH_PLAN in the environment naming a JSON file: the address of qemu's gdb server,
 the semaphores to raise, and the sites. Arguments are read twice: as gdb's own `$_probe_argN`, where this gdb can read
 SDT operands of the machine, and by the operands as the test took them apart.
 """

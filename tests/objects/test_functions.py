@@ -296,5 +296,5 @@ def test_of_two_providers_that_a_stub_may_mean_the_longer_name_counts() -> None:
     source: Any = SimpleNamespace(path="x.o")
     for order in ((short, long), (long, short)):
         found = identify(source, "__dtrace_a___b___c", {provider.name: provider for provider in order})
-        assert (found.provider, found.probe.stub) == ("a___b", "c")
-    assert identify(source, "__dtrace_a___b___c", {"a": short}).probe.stub == "b___c"
+        assert (found.provider, found.probe.written) == ("a___b", "c")
+    assert identify(source, "__dtrace_a___b___c", {"a": short}).probe.written == "b___c"

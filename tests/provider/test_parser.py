@@ -14,7 +14,7 @@ OneProbe = Callable[..., Probe]
 
 
 def names(text: str) -> list[tuple[str, list[str]]]:
-    return [(p.name, [probe.stub for probe in p.probes]) for p in parse(text, "app.d")]
+    return [(p.name, [probe.written for probe in p.probes]) for p in parse(text, "app.d")]
 
 
 def written(arguments: tuple[Argument, ...]) -> list[tuple[str, str]]:
@@ -45,7 +45,7 @@ def written(arguments: tuple[Argument, ...]) -> list[tuple[str, str]]:
 )  # fmt: skip
 def test_layout_means_nothing(text: str) -> None:
     (provider,) = parse_bytes(text.encode(), "app.d")
-    assert [probe.stub for probe in provider.probes] == ["a", "b"]
+    assert [probe.written for probe in provider.probes] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_provider_names(one_provider: OneProvider, name: str) -> None:
     ["error", "raise", "exit", "trace", "probe", "provider", "int", "typedef", "string", "printf", "BEGIN", "_x"],
 )
 def test_probe_names_may_be_keywords_elsewhere(one_provider: OneProvider, name: str) -> None:
-    assert one_provider(f"provider app {{ probe {name}(); }};").probes[0].stub == name
+    assert one_provider(f"provider app {{ probe {name}(); }};").probes[0].written == name
 
 
 def test_two_underscores_are_a_dash_to_dtrace_from_left_to_right(one_provider: OneProvider) -> None:
@@ -108,7 +108,7 @@ def test_comments_of_every_kind_are_blanks() -> None:
         "  #probe off();\n  # include the others\n /**/ probe b(/* nothing */); /* no end of line */ } # end"
     )
     (provider,) = parse(text, "app.d")
-    assert [(probe.stub, written(probe.arguments)) for probe in provider.probes] == [
+    assert [(probe.written, written(probe.arguments)) for probe in provider.probes] == [
         ("a", [("int", "x"), ("char *", "y")]), ("b", []),
     ]  # fmt: skip
 
@@ -135,7 +135,7 @@ def test_comments_of_every_kind_are_blanks() -> None:
 )
 def test_the_comment_directly_above_a_probe_is_kept(one_provider: OneProvider, above: str, comment: str) -> None:
     probe = one_provider("provider app {\n" + above + "probe a(int x);\n};").probes[-1]
-    assert (probe.stub, probe.comment) == ("a", comment)
+    assert (probe.written, probe.comment) == ("a", comment)
 
 
 def test_the_comment_directly_above_a_provider_is_kept(one_provider: OneProvider) -> None:

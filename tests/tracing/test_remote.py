@@ -1,4 +1,4 @@
-"""Programs that a gdb stub holds: gdbserver's, and those under an emulator; both of this machine, so that all runs.
+"""Programs that a gdb server holds: gdbserver's, and those under an emulator; both of this machine, so that all runs.
 
 What the other machines say is in tests/machines/test_trace.py.
 """
@@ -166,7 +166,7 @@ int main(void) { srand(1); srand(2); execl("/bin/sh", "sh", "-c", "echo another;
 
 
 def test_program_under_an_emulator_that_becomes_another(run: Any, emulated: str, tmp_path: Path) -> None:
-    """The emulator is gone then, and its stub with it; what was seen is shown, and how the program ends."""
+    """The emulator is gone then, and its server with it; what was seen is shown, and how the program ends."""
     (tmp_path / "becomes.c").write_text(BECOMES)
     run("gcc", "-O1", "-fno-builtin", "becomes.c", "-o", "becomes", cwd=tmp_path)
     words = [*TRACE, "-v", "--emulator", emulated, "--module", "becomes", "-L", "srand", "--", "./becomes"]
@@ -228,7 +228,7 @@ def test_wrong_command_lines(words: tuple[str, ...], code: int, said: str) -> No
 def test_a_program_that_an_emulator_cannot_run_is_named(
     counting: tuple[str, ...], usdtbuild: Any, emulated: str, tmp_path: Path
 ) -> None:
-    """As without an emulator: the file, why, and the same exit code, whether the stub is asked or the plugin."""
+    """As without an emulator: the file, why, and the same exit code, whether the server is asked or the plugin."""
     (tmp_path / "text").write_text("no program\n")
 
     def said(program: Any, *emulator: str) -> str:
@@ -246,7 +246,7 @@ def test_a_program_that_an_emulator_cannot_run_is_named(
 
 
 def serve_once(answers: dict[bytes, bytes], default: bytes = b"") -> tuple[str, threading.Thread]:
-    """A stub that answers packets from a table, to be what no real one should be."""
+    """A server that answers packets from a table, to be what no real one should be."""
     listening = socket.create_server(("localhost", 0))
 
     def serve() -> None:
@@ -273,7 +273,7 @@ def serve_once(answers: dict[bytes, bytes], default: bytes = b"") -> tuple[str, 
         ({b"?": b"S05", b"g": b"00000000"}, "doesn't say which program"),
     ],
 )
-def test_stubs_that_say_too_little(answers: dict[bytes, bytes], said: str) -> None:
+def test_servers_that_say_too_little(answers: dict[bytes, bytes], said: str) -> None:
     where, thread = serve_once(answers)
     done = subprocess.run([*TRACE, "--remote", where], capture_output=True, text=True, timeout=60, check=False)
     thread.join(30)

@@ -1,7 +1,7 @@
 """Programs in gdbserver that start others, become others, and get signals: all of them are traced and none is harmed.
 
-A child has its parent's breakpoints and raised semaphores in its memory, and a stub stops a program by a signal to its
-whole process group: whatever a trace leaves in there ends somebody.
+A child has its parent's breakpoints and raised semaphores in its memory, and a server stops a program by a signal to
+its whole process group: whatever a trace leaves in there ends somebody.
 """
 
 from __future__ import annotations

@@ -384,7 +384,7 @@ def _file_record(found: Inspection) -> dict[str, Any]:
 
 def _declared(probe: Any) -> dict[str, Any]:
     arguments = [{"type": argument.type.spelling, "name": argument.name or None} for argument in probe.arguments]
-    return {"name": probe.stub, "arguments": arguments}
+    return {"name": probe.written, "arguments": arguments}
 
 
 def _site_record(found: Inspection, site: SeenSite, names: dict[str, str]) -> dict[str, Any]:

@@ -167,7 +167,7 @@ class Ordered(click.Command):
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many hits.")
 @click.option("--engine", type=click.Choice(ENGINES), default=AUTO, help="What sees the hits.  [default: auto]")
 @click.option("--remote", default="", metavar="HOST:PORT", callback=checked.address,
-              help="A program that a gdb stub holds (gdbserver, qemu -g PORT).")  # fmt: skip
+              help="A program that a gdb server holds (gdbserver, qemu -g PORT).")  # fmt: skip
 @click.option("--emulator", default="", metavar="COMMAND", callback=checked.text,
               help="Run the command under it: qemu-aarch64, for example.")  # fmt: skip
 @click.option(

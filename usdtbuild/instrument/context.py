@@ -240,7 +240,7 @@ def operands_of(
     for argument, operand in zip(arguments, operands):
         if operand is None:
             raise UsdtError(
-                f"{path}: argument {argument.name or argument.type.spelling} of probe {provider}:{probe.stub} can't be "
-                f"described to tracers on {machine.name}; pass a pointer to it, or a type no wider than a register"
+                f"{path}: argument {argument.name or argument.type.spelling} of probe {provider}:{probe.written} can't "
+                f"be described to tracers on {machine.name}; pass a pointer to it, or a type no wider than a register"
             )
     return tuple(operand for operand in operands if operand)

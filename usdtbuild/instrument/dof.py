@@ -123,7 +123,7 @@ def describe(
     order: dict[str, dict[tuple[str, DofFunction], tuple[Probe, set[int], set[int]]]] = {}
     for stub, offset, function in members:
         probes = order.setdefault(stub.provider, {})
-        _, sites, enabled = probes.setdefault((stub.probe.stub, function), (stub.probe, set(), set()))
+        _, sites, enabled = probes.setdefault((stub.probe.written, function), (stub.probe, set(), set()))
         (enabled if stub.enabled else sites).add(offset - function.start)
     made = []
     for name, probes in order.items():
@@ -143,7 +143,7 @@ def describe(
     return Described(
         encoded,
         tuple(tuple(function for _, function in probes) for probes in order.values()),
-        tuple(numbers[stub.provider, (stub.probe.stub, function)] for stub, _, function in members),
+        tuple(numbers[stub.provider, (stub.probe.written, function)] for stub, _, function in members),
     )
 
 

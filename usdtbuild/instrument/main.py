@@ -156,7 +156,7 @@ def _record_section(context: Context, section: SectionIndex, members: Sequence[P
         if moved or extra:
             others.append(number)
         _, provider, probe, enabled = stub
-        context.reports.append((provider, probe.stub, enabled, name, at, False))
+        context.reports.append((provider, probe.written, enabled, name, at, False))
     context.editor.patch_all(section, patches)
     labels = write_records(context, section, places, context.groups.get(section, SectionIndex(0)))
     for number in others:

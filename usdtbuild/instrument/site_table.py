@@ -39,7 +39,7 @@ def write(
             continue
         path = context.source.path
         operands = operand_text(path, context.machine, context.address_size, stub.provider, stub.probe, tail=place.tail)
-        entries.append(TableRow(0, stub.provider, stub.probe.stub, operands, arguments_text(stub.probe)))
+        entries.append(TableRow(0, stub.provider, stub.probe.written, operands, arguments_text(stub.probe)))
         targets.append(context.place(section, place.offset, group))
     index = _chunk(context, entries, targets, group, [_anchor(context), *kept])
     return [context.editor.add_label(index, 0)] * len(places)
@@ -47,7 +47,7 @@ def write(
 
 def add_semaphore(context: Context, provider: str, probe: Probe, symbol: int, group: int) -> int:
     """Append the chunk that says where a probe's semaphore is; return a label on it, which must keep it."""
-    entry = TableRow(0, provider, probe.stub, is_semaphore=True)
+    entry = TableRow(0, provider, probe.written, is_semaphore=True)
     index = _chunk(context, [entry], [(symbol, 0)], group, [_anchor(context)])
     return context.editor.add_label(index, 0)
 

@@ -129,7 +129,7 @@ class Known:
 
 def semaphore_name(provider: str, probe: Probe) -> str:
     """Return the name of a probe's semaphore, as SystemTap's `dtrace -h` spells it."""
-    return f"{provider}_{probe.stub}{SEMAPHORE_SUFFIX}"
+    return f"{provider}_{probe.written}{SEMAPHORE_SUFFIX}"
 
 
 def described(source: ElfObject) -> tuple[bytes, ...]:
@@ -232,7 +232,7 @@ def identify(source: ElfObject, name: str, providers: dict[str, Provider]) -> St
     for provider in sorted(fitting, key=lambda p: -len(p.name)):
         stub = rest[len(provider.name) + 3 :]
         for probe in provider.probes:
-            if stub == probe.stub:
+            if stub == probe.written:
                 return StubSymbol(name, provider.name, probe, enabled)
     provider_name, _, stub = rest.partition("___")
     if fitting:

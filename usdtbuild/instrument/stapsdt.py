@@ -63,7 +63,7 @@ def _form(context: Context, stub: StubSymbol, tail: bool) -> NoteForm:
     machine, size = context.machine, context.address_size
     operands = operand_text(context.source.path, machine, size, stub.provider, stub.probe, tail=tail)
     little = context.source.layout.little
-    fields = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, operands)
+    fields = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.written, operands)
     note = stapsdt.encode(fields, size, little=little)
     owner = dropped.void_if_dropped(machine, note, little=little)
     rela = context.editor.uses_rela

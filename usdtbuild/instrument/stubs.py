@@ -62,7 +62,7 @@ def define(context: Context, symbol: SymbolIndex) -> None:
     labels = write_records(context, section, [RecordedPlace(stub, code.site, code.tail, code.asks)], group)
     if tied:
         columns.symbols[-1] = labels[0]
-    context.reports.append(SiteReport(stub.provider, stub.probe.stub, stub.enabled, name, code.site, True))
+    context.reports.append(SiteReport(stub.provider, stub.probe.written, stub.enabled, name, code.site, True))
 
 
 def _code(context: Context, stub: StubSymbol) -> StandIn:

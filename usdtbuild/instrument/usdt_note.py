@@ -67,7 +67,7 @@ def _note(context: Context, place: RecordedPlace) -> SiteNote:
         )
     # A blank ends an operand.
     operands = tuple(operand.replace(" ", "") for operand in operands)
-    return SiteNote(0, 0, stub.provider, stub.probe.stub, operands, stub.enabled)
+    return SiteNote(0, 0, stub.provider, stub.probe.written, operands, stub.enabled)
 
 
 def _encoded(context: Context, note: UsdtNote) -> bytes:

@@ -381,17 +381,17 @@ def _const_last(declarations: str) -> str:
 
 def _inner(provider: str, probe: Probe, as_dtrace: bool) -> str:
     """Return the name of what a probe's macro expands to."""
-    return f"{'__dtrace_' if as_dtrace else header.FIRING}{provider}___{probe.stub}"
+    return f"{'__dtrace_' if as_dtrace else header.FIRING}{provider}___{probe.written}"
 
 
 def _macros(provider: str, probe: Probe, as_dtrace: bool, test: str) -> str:
     return header.macro(provider, probe, False, f"{_inner(provider, probe, as_dtrace)}(%s)") + (
-        f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n\t{test.format(provider, probe.stub)}\n"
+        f"#define\t{macro_name(provider, probe.written)}_ENABLED() \\\n\t{test.format(provider, probe.written)}\n"
     )
 
 
 def _called(provider: str, probe: Probe) -> str:
-    stub = f"{provider}___{probe.stub}"
+    stub = f"{provider}___{probe.written}"
     types = _const_last(", ".join(header.stub_types(probe))) or "void"
     words = [(f"arg{index}", argument.type) for index, argument in enumerate(probe.arguments)]
     text = (
@@ -424,7 +424,7 @@ class _Passed(NamedTuple):
 
 def _complete(provider: str, probe: Probe, as_dtrace: bool) -> str:
     """Return what is a probe's site wherever it is used, and the semaphore of its is-enabled test."""
-    semaphore = f"{provider}_{probe.stub}_semaphore"
+    semaphore = f"{provider}_{probe.written}_semaphore"
     names = [f"usdt_arg{index}" for index in range(len(probe.arguments))]
     passed = [_passed(index, a.type, as_dtrace) for index, a in enumerate(probe.arguments[:MAX_ARGUMENTS])]
     rest = names[MAX_ARGUMENTS:]
@@ -433,7 +433,7 @@ def _complete(provider: str, probe: Probe, as_dtrace: bool) -> str:
         ' " " '.join(f"{p.size} USDTBUILD_OPERAND_{count}({i}, {i * _CELL})" for i, p in enumerate(passed)) or '""'
     )
     reads = any(a.type.kind == POINTER or a.type.parameter == UNDECLARED for a in probe.arguments)
-    words = [f'USDTBUILD_NOTE("{provider}", "{probe.stub}", "{semaphore}", {operands})']
+    words = [f'USDTBUILD_NOTE("{provider}", "{probe.written}", "{semaphore}", {operands})']
     words += ["USDTBUILD_MEMORY" if reads else "USDTBUILD_NONE"]
     words += [" ".join(p.number for p in passed if p.number) or "USDTBUILD_NONE"]
     words += [word for p in passed for word in (p.type_, p.value)]

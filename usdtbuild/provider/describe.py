@@ -5,7 +5,7 @@ it, so that a compile step needs no argument that names the `.d`. The text is AS
 separated by tabs, so that reading it back is a few `str.split`:
 
     provider TAB 1 TAB name TAB hash TAB attr,attr,attr,attr,attr NEWLINE
-    probe TAB stub TAB arg;arg;... TAB translated;translated;... NEWLINE
+    probe TAB name TAB arg;arg;... TAB translated;translated;... NEWLINE
 
 An `arg` is `code|type|name`. The code is a letter (s signed integer, u unsigned integer, p pointer, z pointer to
 char, f floating point), and for s, u and f the size in bytes, or `size64/size32` where the two data models differ.
@@ -147,7 +147,7 @@ def _encode_probe(probe: Probe) -> str:
     translated = "-"
     if probe.translated is not None:
         translated = ";".join(f"{t.type}|{t.name}|{t.native}" for t in probe.translated)
-    return f"probe\t{probe.stub}\t{native}\t{translated}\n"
+    return f"probe\t{probe.written}\t{native}\t{translated}\n"
 
 
 def _code(ctype: CType) -> str:
@@ -160,12 +160,12 @@ def _code(ctype: CType) -> str:
 
 
 def _decode_probe(fields: list[str]) -> Probe:
-    _, stub, native, translated = fields
+    _, written, native, translated = fields
     arguments = tuple(_decode_argument(item) for item in native.split(";")) if native else ()
     if translated == "-":
-        return Probe(stub, arguments)
+        return Probe(written, arguments)
     items = [item.rsplit("|", 2) for item in translated.split(";")] if translated else []
-    return Probe(stub, arguments, tuple(Translated(type_, name, int(index)) for type_, name, index in items))
+    return Probe(written, arguments, tuple(Translated(type_, name, int(index)) for type_, name, index in items))
 
 
 def _decode_argument(item: str) -> Argument:

@@ -51,7 +51,7 @@ def _anchor(provider: Provider, probe: Probe) -> str:
 
 
 def _probe(provider: Provider, probe: Probe) -> str:
-    macro = macro_name(provider.name, probe.stub)
+    macro = macro_name(provider.name, probe.written)
     names = ", ".join(argument.name or f"arg{index}" for index, argument in enumerate(probe.arguments))
     return (
         f"## `{provider.name}:{probe.name}`\n\n{_paragraph(probe.comment)}"

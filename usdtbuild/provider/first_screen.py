@@ -37,7 +37,7 @@ def _provider(provider: Provider, as_dtrace: bool) -> list[str]:
         arguments = signature(probe.arguments)
         if as_dtrace and "*" in arguments:  # projects put a const before `char *` by sed
             arguments = arguments.replace("const ", "").replace(" *", " const *")
-        lines += ["", f"{macro_name(provider.name, probe.stub)}({arguments})"]
+        lines += ["", f"{macro_name(provider.name, probe.written)}({arguments})"]
         lines += [f"    {line}" for line in _comment(probe.comment)]
     return lines
 
@@ -51,7 +51,7 @@ def _usage(provider: Provider) -> list[str]:
     from .documentation import bpftrace
 
     probe = provider.probes[0]
-    name = macro_name(provider.name, probe.stub)
+    name = macro_name(provider.name, probe.written)
     return [
         f"if ({name}_ENABLED()) ... tells whether a tracer watches; every probe has such a macro.",
         "Arguments are evaluated once, and converted to these types.",

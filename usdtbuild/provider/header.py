@@ -182,7 +182,7 @@ def write(providers: tuple[Provider, ...], none: bool = False) -> str:
 def _in_assembly(provider: Provider, none: bool) -> str:
     """Return the macros for assembler sources (.S): they can't fire probes, and are told what can."""
     body = "" if none else ' .error "probes fire from C and C++: call a C function that fires this one"'
-    names = [macro_name(provider.name, probe.stub) for probe in provider.probes]
+    names = [macro_name(provider.name, probe.written) for probe in provider.probes]
     return "".join(f"#define\t{name}(...){body}\n" for name in names)
 
 
@@ -319,7 +319,7 @@ def macro(provider: str, probe: Probe, none: bool, expansion: str) -> str:
         converts = converts and (none or parameter not in (UNDECLARED, BY_VALUE))  # the drop-in's own business
         passed.append(_CONVERTED[parameter][1] % name if converts else name)
     call = expansion % ", ".join(passed)
-    return f"#define\t{macro_name(provider, probe.stub)}({', '.join(names)}) \\\n\t{call}\n"
+    return f"#define\t{macro_name(provider, probe.written)}({', '.join(names)}) \\\n\t{call}\n"
 
 
 def converted(ctype: CType, name: str) -> str:
@@ -329,12 +329,12 @@ def converted(ctype: CType, name: str) -> str:
 
 
 def _live(provider: str, probe: Probe) -> str:
-    stub = f"{provider}___{probe.stub}"
+    stub = f"{provider}___{probe.written}"
     types = ", ".join(stub_types(probe)) or "void"
-    semaphore = f"{provider}_{probe.stub}_semaphore"
+    semaphore = f"{provider}_{probe.written}_semaphore"
     return (
         macro(provider, probe, False, f"{FIRING}{stub}(%s)")
-        + f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n"
+        + f"#define\t{macro_name(provider, probe.written)}_ENABLED() \\\n"
         f"\tUSDTBUILD_ENABLED({semaphore}, __dtraceenabled_{stub})\n"
         + _named(probe, f"__dtrace_{stub}")
         + f"#define __dtraceenabled_{stub} USDTBUILD_CALLED(__dtraceenabled_{stub})\n"
@@ -413,14 +413,14 @@ def _held(type_: str, name: str, value: str) -> str:
 
 def disabled(provider: str, probe: Probe) -> str:
     """Return a probe's macros for a program without probes: the arguments are checked and never evaluated."""
-    function = f"usdtbuild_off_{provider}___{probe.stub}"
+    function = f"usdtbuild_off_{provider}___{probe.written}"
     types = stub_types(probe, none=True)
     parameters = ", ".join(declare(type_, f"usdt_arg{index}") for index, type_ in enumerate(types))
     body = " ".join(f"(void)usdt_arg{index};" for index in range(len(types)))
     head = f"USDTBUILD_INLINE void {function}"
     return (
         macro(provider, probe, True, f"(0 ? {function}(%s) : (void)0)")
-        + f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n\t(0)\n"
+        + f"#define\t{macro_name(provider, probe.written)}_ENABLED() \\\n\t(0)\n"
         f"{head}({parameters or 'void'}) {{ {body} }}\n".replace("{  }", "{ }")
     )
 

@@ -25,7 +25,7 @@ def join(first: Provider, second: Provider) -> tuple[Provider, tuple[str, ...]]:
         known = probes.get(probe.name)
         joined = probe if known is None else _join_probes(known, probe)
         if joined is None:
-            differing.append(f"probe {probe.stub}")
+            differing.append(f"probe {probe.written}")
         else:
             probes[probe.name] = joined
     triples = []
@@ -65,4 +65,4 @@ def _join_probes(one: Probe, other: Probe) -> Probe | None:
             return None
         arguments.append(Argument(mine.type, mine.name or its.name))
     translated = other.translated if one.translated is None else one.translated
-    return Probe(one.stub, tuple(arguments), translated, one.comment or other.comment)
+    return Probe(one.written, tuple(arguments), translated, one.comment or other.comment)

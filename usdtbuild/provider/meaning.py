@@ -90,9 +90,9 @@ class Meaning:
 
     def _check_reopened(self, provider: DeclaredProvider, first: Provider, probes: tuple[Probe, ...]) -> None:
         """A provider may be declared again with probes that it has; anything else is two providers of one name."""
-        known = {probe.stub: probe._replace(comment="") for probe in first.probes}
+        known = {probe.written: probe._replace(comment="") for probe in first.probes}
         for probe, place in zip(probes, provider.probes):
-            if known.get(probe.stub) != probe._replace(comment=""):
+            if known.get(probe.written) != probe._replace(comment=""):
                 self.reports.report(place.offset, f"provider {first.name} is declared already, and has no such probe")
 
     def _check_macros(self, provider: str, probe: DeclaredProbe, macros: dict[str, str]) -> None:

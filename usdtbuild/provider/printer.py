@@ -67,7 +67,7 @@ def _probe(probe: Probe) -> str:
     translated = ""
     if probe.translated is not None:
         translated = f" : ({', '.join(declaration(t.type, t.name) for t in probe.translated)})"
-    return f"{_comment(probe.comment, chr(9))}\tprobe {probe.stub}({signature(probe.arguments)}){translated};\n"
+    return f"{_comment(probe.comment, chr(9))}\tprobe {probe.written}({signature(probe.arguments)}){translated};\n"
 
 
 def _comment(comment: str, indentation: str) -> str:

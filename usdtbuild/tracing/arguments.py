@@ -1,6 +1,6 @@
 """Make the value of an argument from the bits that its operand names, whoever can read registers and memory.
 
-Which bits those are is the engines' business: `trap` has a thread under ptrace, `remote` one that a stub holds.
+Which bits those are is the engines' business: `trap` has a thread under ptrace, `remote` one that a gdb server holds.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Job(NamedTuple):
     `trap_functions`: functions whose entries can't be patched may get breakpoints. `children`: processes that the
     program starts are traced too. `spool` is a descriptor of a file for raw records, `keeper` one that stays open for
     as long as somebody may still have to put something back. `remote` is
-    where a gdb stub listens, `emulator` the words that start one with a program, `sysroot` the folder that is the
+    where a gdb server listens, `emulator` the words that start one with a program, `sysroot` the folder that is the
     root of a program's system; only the engine `remote` asks for these. `tree`: only add up
     which functions call which. `where`: only hits that pass it are counted, or recorded, where that can be decided at
     once; where it can't, records come of all, also when only counts are asked for. `user` is whose rights suffice to

@@ -35,7 +35,7 @@ class Ability(Flag):
     START = auto()  # start a command
     ATTACH = auto()  # trace a process that runs already
     SEVERAL = auto()  # trace several of them
-    STUB = auto()  # a program that a gdb stub holds
+    SERVER = auto()  # a program that a gdb server holds
     EMULATOR = auto()  # a program under an emulator
     RECORD = auto()  # arguments and times of hits
     FUNCTIONS = auto()
@@ -57,7 +57,7 @@ _LACKING = {
     Ability.START: "starts no program here; say which program: --remote HOST:PORT, or --emulator COMMAND",
     Ability.ATTACH: "traces commands that it starts (-- COMMAND ARGS...), not processes",
     Ability.SEVERAL: "traces one process, and not several",
-    Ability.STUB: "traces programs of this machine only",
+    Ability.SERVER: "traces programs of this machine only",
     Ability.EMULATOR: "traces programs of this machine only",
     Ability.RECORD: "only counts",
     Ability.FUNCTIONS: "sees no functions",
@@ -212,7 +212,7 @@ class Engine(NamedTuple):
     worker: bool = False
 
 
-_ELSEWHERE = Ability.STUB | Ability.EMULATOR
+_ELSEWHERE = Ability.SERVER | Ability.EMULATOR
 _JUMPS = Ability.JUMPS | Ability.EVALUATE
 _ALONE = _JUMPS | Ability.KEEP  # without breakpoints
 _HERE = ~(_ELSEWHERE | _ALONE | Ability.TREE | Ability.STOPS | Ability.KERNEL)
@@ -228,7 +228,7 @@ TRACERS: dict[str, Engine] = {
                      "remote.counting", hidden=True),
     "remote": Engine("remote.session", "Remote",
                      _HERE & ~(Ability.START | Ability.ATTACH | Ability.STACKS) | _ELSEWHERE, "remote.session",
-                     "counting through its gdb stub, which hangs when the program starts threads"),
+                     "counting through its gdb server, which hangs when the program starts threads"),
     "bpftrace": Engine("session", "Session", _ONLY_PROBES | Ability.SEVERAL | Ability.KERNEL | Ability.EVALUATE,
                        "others.watching",
                        "arguments are read as far as it can", worker=True),
@@ -246,7 +246,7 @@ def needed(wish: Job) -> Ability:
     """Return the abilities that a trace asks for."""
     wanted = wish.wanted
     abilities = {
-        Ability.STUB: bool(wish.remote),
+        Ability.SERVER: bool(wish.remote),
         Ability.EMULATOR: bool(wish.emulator),
         Ability.ATTACH: bool(wish.pids or wish.exes),
         Ability.SEVERAL: wish.several,

@@ -102,7 +102,7 @@ def missing_everywhere(reports: Iterable[Verified], expected: dict[str, Provider
     """Return a report on the provider file itself: probes of it that none of the files has a site of."""
     present = {name for report in reports for name in report.names}
     missing = [
-        FoundAt(f"{provider.name}:{probe.stub}", "no site", None, "", 0)
+        FoundAt(f"{provider.name}:{probe.written}", "no site", None, "", 0)
         for provider in expected.values()
         for probe in provider.probes
         if (provider.name, probe.name) not in present

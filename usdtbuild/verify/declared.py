@@ -29,7 +29,7 @@ def complaints(
     reports = [verify(image, expected) for path in paths for image in files(path, lambda error: None)]
     there = {name for report in reports for name in report.names}
     lines: list[str] = []
-    declared = {(p.name, probe.name): probe.stub for p in expected.values() for probe in p.probes}
+    declared = {(p.name, probe.name): probe.written for p in expected.values() for probe in p.probes}
     absent = [f"{p}:{stub}" for (p, name), stub in declared.items() if (p, name) not in there]
     _add(lines, "missing", [name for name in absent if not _allowed(name, missing)],
          "call it, or take it out of the provider file; was the file built through usdtbuild?")  # fmt: skip

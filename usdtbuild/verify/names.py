@@ -65,7 +65,7 @@ def _descriptions(subject: Subject) -> Iterator[Finding]:
         for probe in provider.probes:
             if (name, probe.name) not in present and name not in subject.expected:
                 gathered.add(
-                    "declared, and not called in this file", FoundAt(f"{name}:{probe.stub}", "no site", None, "", 0)
+                    "declared, and not called in this file", FoundAt(f"{name}:{probe.written}", "no site", None, "", 0)
                 )
     yield from gathered
 

@@ -155,7 +155,7 @@ def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
     from ..facts import Facts, Operands, Relocations, Stopped
 
-    # gdb's order, 73 words (gdb/mips-linux-tdep.h, and qemu's stub, which describes none)
+    # gdb's order, 73 words (gdb/mips-linux-tdep.h, and qemu's gdb server, which describes none)
     order = (
         *(f"r{n}" for n in range(32)), "sr", "lo", "hi", "bad", "cause", "pc", *(f"f{n}" for n in range(32)), "fsr",
         "fir", "fp",

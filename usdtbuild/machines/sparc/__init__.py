@@ -160,7 +160,7 @@ def facts() -> dict[int, Facts]:
         quiet=quiet, clears={f"{_CLEAR:08x}": "mov 0, %o0"}, pairs=True,
         stopped=Stopped(
             spelled={"sp": "o6", "fp": "i6"}, zero=frozenset({"g0"}),
-            # gdb's orders (gdb/sparc-tdep.c, sparc64-tdep.c, and qemu's stub, which describes none)
+            # gdb's orders (gdb/sparc-tdep.c, sparc64-tdep.c, and qemu's gdb server, which describes none)
             layouts=(
                 tuple((name, 4) for name in (*integers, *singles, "y", "psr", "wim", "tbr", "pc", "npc", "fsr", "csr")),
                 (

@@ -44,7 +44,7 @@ live_probe *live_find_probe(
 	return p;
 }
 
-/* The description: lines `provider TAB 1 TAB name TAB …` and `probe TAB stub TAB code|type|name;… TAB …`, with NULs between pieces. */
+/* The description: lines `provider TAB 1 TAB name TAB …` and `probe TAB name TAB code|type|name;… TAB …`, with NULs between pieces. */
 static void read_description(live_probes *known, const char *text, size_t size)
 {
 	const char *end = text + size, *line, *provider = NULL;

@@ -1,4 +1,4 @@
-"""Read a hit's arguments, as its operands have them, from the registers and the memory of a program in a stub."""
+"""Read a hit's arguments, as its operands have them, from the registers and memory of a program that a server holds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ...machines.facts import Stopped
     from ..model import Argument, Held, Value
     from .registers import Registers
-    from .stub import Stub
+    from .server import Server
 
-    Reader = Callable[[Registers, Stub], Value]
-    Raw = Callable[[Registers, Stub], "int | None"]
+    Reader = Callable[[Registers, Server], Value]
+    Raw = Callable[[Registers, Server], "int | None"]
 
 
 def reader(argument: Argument, operand: Operand, stopped: Stopped, string_size: int) -> Reader:
@@ -28,10 +28,10 @@ def reader(argument: Argument, operand: Operand, stopped: Stopped, string_size: 
     return arguments.reader(argument, operand, _nothing if half else _raw(operand, stopped), string_size)
 
 
-def holds(held: Held, stopped: Stopped, registers: Registers, stub: Stub) -> bool:
+def holds(held: Held, stopped: Stopped, registers: Registers, server: Server) -> bool:
     """Whether a call by a register is one of the function that a slot leads to."""
-    found = _raw(held.place, stopped)(registers, stub)
-    return found is not None and found == stub.number(held.slot)
+    found = _raw(held.place, stopped)(registers, server)
+    return found is not None and found == server.number(held.slot)
 
 
 def register_name(spelling: str, stopped: Stopped) -> str:
@@ -54,7 +54,7 @@ def _register(spelling: str, stopped: Stopped) -> Callable[[Registers], int | No
     return get
 
 
-def _nothing(_registers: Registers, _stub: Stub) -> None:
+def _nothing(_registers: Registers, _server: Server) -> None:
     """Say that bits can't be had."""
 
 
@@ -62,10 +62,10 @@ def _raw(operand: Operand, stopped: Stopped) -> Raw:
     """Return a function that gives the bits of an operand; None where they can't be had."""
     place, size = operand.place, operand.size or 8
     if place.kind == CONSTANT:
-        return lambda _registers, _stub: place.displacement
+        return lambda _registers, _server: place.displacement
     if place.kind == REGISTER:
         get = _register(place.register, stopped)
-        return lambda registers, _stub: None if (found := get(registers)) is None else found >> place.displacement
+        return lambda registers, _server: None if (found := get(registers)) is None else found >> place.displacement
     if place.kind != MEMORY or place.symbol:
         return _nothing
     parts = [
@@ -74,14 +74,14 @@ def _raw(operand: Operand, stopped: Stopped) -> Raw:
         if name
     ]
 
-    def read(registers: Registers, stub: Stub) -> int | None:
+    def read(registers: Registers, server: Server) -> int | None:
         address = place.displacement
         for part, scale in parts:
             found = part(registers)
             if found is None:
                 return None
             address += found * scale
-        return stub.number(address, size)
+        return server.number(address, size)
 
     return read
 

@@ -1,9 +1,9 @@
-"""Counts under QEMU's user mode without its gdb stub: a plugin of ours counts where code is translated and run.
+"""Counts under QEMU's user mode without its gdb server: a plugin of ours counts where code is translated and run.
 
-The stub of QEMU 7.2 to 10.0 hangs with programs that start threads, and each of its hits costs a third of a
+The server of QEMU 7.2 to 10.0 hangs with programs that start threads, and each of its hits costs a third of a
 millisecond. The plugin (`runtime/emulator/usdt_count.c`, which says what goes over the socket) counts exactly, whatever
 threads do. It asks about each file whose code runs for the first time; so libraries are known that are loaded later.
-Arguments it can't read: they need the stub.
+Arguments it can't read: they need the server.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class Counting(Tracer):
             self._program.wait()
 
     def terminate(self) -> None:
-        """End it likewise: the number that the stub tells may be another process' here."""
+        """End it likewise: the number that the server tells may be another process' here."""
         self.kill()
 
     @property

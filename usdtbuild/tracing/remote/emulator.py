@@ -55,7 +55,7 @@ class Emulator:
             environment.setdefault("QEMU_LD_PREFIX", sysroot)
         # A private folder: nobody else can listen in our name, or connect before us.
         self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-"))
-        socket = self._folder / "stub"
+        socket = self._folder / "server"
         self.name = words[0]
         try:
             self.process = Spawned([*words, "-g", str(socket), *argv], cwd, environment, streams=streams).begin()
@@ -84,7 +84,7 @@ class Emulator:
         return 0
 
     def interrupt(self) -> None:
-        """Make the program stop: a signal that arrives is what an emulator tells its stub about first.
+        """Make the program stop: a signal that arrives is what an emulator tells its server about first.
 
         It is the one that nothing else sends to a program which must not be disturbed, and it is never passed on.
         """

@@ -1,7 +1,7 @@
-"""Which files a program in a stub has loaded, and where: its auxiliary vector, and the list of its dynamic linker.
+"""Which files a program that a server holds has loaded: its auxiliary vector, and its dynamic linker's list.
 
-Both are read from the program's memory, so that they need nothing of a stub but to read memory. Files are opened
-below a folder that stands for the program's root, through the stub where it can, or as they are called here.
+Both are read from the program's memory, so that they need nothing of a server but to read memory. Files are opened
+below a folder that stands for the program's root, through the server where it can, or as they are called here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...elf.image import MAGIC, Image
 from ...errors import InputError
 from ...files import open_input
 from ...inspection.targets import Loaded
-from ...limits import STUB_FILE
+from ...limits import SERVER_FILE
 from ...machines import facts_of
 from ..errors import TracerError
 from ..loader import symbols_of_linker
@@ -25,7 +25,7 @@ from ..loader import symbols_of_linker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .stub import Stub
+    from .server import Server
 
 _AT_PHDR, _AT_BASE, _AT_ENTRY = 3, 7, 9
 _PT_DYNAMIC, _PT_INTERP, _PT_PHDR = 2, 3, 6
@@ -50,35 +50,35 @@ class Linker(NamedTuple):
 class Files:
     """The files of one program."""
 
-    def __init__(self, stub: Stub, sysroot: str, path: str) -> None:
-        """`path` is the program's file here; '' where only the stub knows. Raises InputError, TracerError."""
-        self.stub, self.sysroot = stub, sysroot
+    def __init__(self, server: Server, sysroot: str, path: str) -> None:
+        """`path` is the program's file here; '' where only the server knows. Raises InputError, TracerError."""
+        self.server, self.sysroot = server, sysroot
         self.program = self._open_here(path) if path else self._open(self._told(), "the program")
         if self.program.is_object:
             raise InputError(self.program.path, "is an object, not a program")
         self._images: dict[str, Image | None] = {}
 
     def _told(self) -> str:
-        path = self.stub.object("exec-file").decode("utf-8", "surrogateescape")
+        path = self.server.object("exec-file").decode("utf-8", "surrogateescape")
         if not path:
-            raise InputError(self.stub.link.name, "the stub doesn't say which program it holds", "name it: -- FILE")
+            raise InputError(self.server.link.name, "the server doesn't say which program it holds", "name it: -- FILE")
         return path
 
     def locate(self) -> None:
-        """Find out where the program is in memory; the stub has learned its machine."""
+        """Find out where the program is in memory; the server has learned its machine."""
         self._auxiliary = self._read_auxiliary()
         entry = self._auxiliary.get(_AT_ENTRY, 0)
         self.bias = entry - self.program.entry if entry else self._told_offset()
 
     def _read_auxiliary(self) -> dict[int, int]:
-        raw = self.stub.object("auxv")
+        raw = self.server.object("auxv")
         form = ("<" if self.program.little else ">") + ("QQ" if self.program.is64 else "II")
         size = struct.calcsize(form)
         return dict(struct.iter_unpack(form, raw[: len(raw) // size * size]))
 
     def _told_offset(self) -> int:
-        """Return by how much the stub says that the code has moved (qOffsets)."""
-        for part in self.stub.link.ask("qOffsets").decode("ascii", "replace").split(";"):
+        """Return by how much the server says that the code has moved (qOffsets)."""
+        for part in self.server.link.ask("qOffsets").decode("ascii", "replace").split(";"):
             name, _, number = part.partition("=")
             if name == "Text":
                 with contextlib.suppress(ValueError):
@@ -103,7 +103,7 @@ class Files:
 
     def _libraries(self) -> Iterator[tuple[str, int]]:
         """Yield path and load bias of libraries, from struct r_debug and its list of link_map (<link.h>)."""
-        word, read = self.program.address_size, self.stub.number
+        word, read = self.program.address_size, self.server.number
         debug = self._debug()
         # r_version is an int, padded to a pointer; then the list.
         item = read(debug + word) if debug else 0
@@ -111,7 +111,7 @@ class Files:
             if not item:
                 return
             bias, name, _, following = (read(item + place * word) or 0 for place in range(4))
-            path = (self.stub.text(name, _LONGEST_PATH) or b"").decode("utf-8", "surrogateescape") if name else ""
+            path = (self.server.text(name, _LONGEST_PATH) or b"").decode("utf-8", "surrogateescape") if name else ""
             if number and "/" in path:  # the first is the program, and linux-vdso.so.1 is no file
                 yield path, bias
             item = following
@@ -119,14 +119,14 @@ class Files:
     def listed(self) -> bool:
         """Whether the dynamic linker has made its list, which has what it can relocate."""
         debug = self._debug()
-        return bool(debug and self.stub.number(debug + self.program.address_size))
+        return bool(debug and self.server.number(debug + self.program.address_size))
 
     def _debug(self) -> int:
         """Return where struct r_debug is; 0 where there is none yet."""
         segment = next((one for one in self.program.segments if one.type == _PT_DYNAMIC), None)
         if segment is None:
             return 0
-        word, read = self.program.address_size, self.stub.number
+        word, read = self.program.address_size, self.server.number
         facts = facts_of(self.program.machine)
         by_address, by_distance = facts.stopped.debug_tags if facts is not None else (0, 0)
         at = segment.address + self.bias
@@ -164,12 +164,12 @@ class Files:
             here = Path(self.sysroot, path.lstrip("/"))
             if here.exists():  # as emulators do it: what isn't below the root is looked for outside
                 return self._open_here(str(here), path)
-        data = read_through(self.stub, path)
+        data = read_through(self.server, path)
         if data is not None:
             if data[:4] != MAGIC:
                 raise InputError(path, f"{what} is no ELF file")
             return Image(data, path)
-        # The stub chose the path, and the mere opening of a device can do something.
+        # The server chose the path, and the mere opening of a device can do something.
         if not os.path.isfile(path):  # noqa: PTH113 - not for bytes that are no path
             raise InputError(path, f"{what} is no file here", "--sysroot names the folder that has it")
         return self._open_here(path)
@@ -181,29 +181,29 @@ class Files:
             return Image(opened.view, name or path)
 
 
-def read_through(stub: Stub, path: str) -> bytes | None:
-    """Return a file's content by vFile packets ("File-I/O"); None where the stub has none, or can't open it."""
-    ask = stub.link.ask
+def read_through(server: Server, path: str) -> bytes | None:
+    """Return a file's content by vFile packets ("File-I/O"); None where the server has none, or can't open it."""
+    ask = server.link.ask
     if ask("vFile:setfs:0")[:1] != b"F":
         return None
     handle = _number(ask(f"vFile:open:{path.encode('utf-8', 'surrogateescape').hex()},0,0"))
     if handle < 0:
         return None
     content = bytearray()
-    deadline = time.monotonic() + stub.link.patience(_PATIENCE)  # the stub chooses how little it sends at once
+    deadline = time.monotonic() + server.link.patience(_PATIENCE)  # the server chooses how little it sends at once
     try:
         while True:
-            stub.link.check_time()
+            server.link.check_time()
             if time.monotonic() > deadline:
                 cure = "name the program's file here: -- FILE"
-                raise TracerError(f"{stub.link.name} takes too long to send {path}; {cure}")
+                raise TracerError(f"{server.link.name} takes too long to send {path}; {cure}")
             answer = ask(f"vFile:pread:{handle:x},{_PIECE:x},{len(content):x}")
             head, _, piece = answer.partition(b";")
             if _number(head) <= 0 or not piece:
                 return bytes(content) if _number(head) == 0 else None
             content += piece
-            if len(content) > STUB_FILE:
-                raise TracerError(f"{stub.link.name} sends more than {STUB_FILE >> 20} MB of {path}")
+            if len(content) > SERVER_FILE:
+                raise TracerError(f"{server.link.name} sends more than {SERVER_FILE >> 20} MB of {path}")
     finally:
         ask(f"vFile:close:{handle:x}")
 

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from ..model import Value
     from .modules import Found
     from .plt_slots import PltSlots
+    from .server import Server, Stop
     from .sites import Sites
-    from .stub import Stop, Stub
 
 
 class Holder(Protocol):
     """A program, as its processes see it. `asked`: the trap that is asked for at the end is still to come."""
 
-    stub: Stub
+    server: Server
     wish: Job
     found: Found
     asked: bool
@@ -40,7 +40,7 @@ class Stepped(Protocol):
     """A process, as those see it who let its threads execute single instructions."""
 
     program: Holder
-    stub: Stub
+    server: Server
     sites: Sites
     slots: PltSlots
     pid: int

@@ -1,4 +1,4 @@
-"""What a program in a stub has loaded, and what is armed in it: by breakpoints (`sites`), or its slots (`plt_slots`).
+"""What a program has loaded, and what is armed in it: by breakpoints (`sites`), or by its slots (`plt_slots`).
 
 Files are armed when the dynamic linker says that it has loaded them. What it relocates or writes itself has to wait
 until it is done, of which it tells only when a program starts; for what `dlopen` loads, a file's own first code does.
@@ -54,7 +54,7 @@ class Modules:
     def __init__(self, found: Found, wanted: Wanted, files: Files, sites: Sites, slots: PltSlots) -> None:
         """`arm` them before anything else is asked."""
         self.found, self.wanted, self.files, self.sites, self.slots = found, wanted, files, sites, slots
-        self.stub, self.refuse = files.stub, found.refuse
+        self.server, self.refuse = files.server, found.refuse
         self._modules: dict[tuple[str, int], tuple[int, int]] = {}
         self._beginnings: set[int] = set()
         self._linker = Linker(0, 0)
@@ -94,7 +94,7 @@ class Modules:
         if linker.hook and not self.sites.hook(linker.hook):
             path = self.files.program.path
             self.refuse(
-                [Refusal(path, "the stub sets no breakpoint in the dynamic linker: libraries are not followed")]
+                [Refusal(path, "the server sets no breakpoint in the dynamic linker: libraries are not followed")]
             )
         return linker
 
@@ -149,4 +149,4 @@ class Modules:
 
     def _is_whole(self) -> bool:
         """Whether the dynamic linker's list of libraries is whole (RT_CONSISTENT) at the moment."""
-        return not self._linker.state or not self.stub.number(self._linker.state, 4)
+        return not self._linker.state or not self.server.number(self._linker.state, 4)

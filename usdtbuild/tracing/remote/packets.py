@@ -23,7 +23,7 @@ _STOP = re.compile(rb"[ST][0-9a-f]{2}")  # a stop reply, which nothing but to go
 
 
 class Link:
-    """A connection to a stub. All methods raise TracerError when it is gone or says what isn't the protocol."""
+    """A connection to a server. All methods raise TracerError when it is gone or says what isn't the protocol."""
 
     def __init__(self, connection: socket.socket, name: str) -> None:
         """`name` is what messages call the other end."""
@@ -39,7 +39,7 @@ class Link:
         self._socket.close()
 
     def ask(self, text: str | bytes) -> bytes:
-        """Send a packet, and return what is answered; b"" is what a stub says to packets that it doesn't know."""
+        """Send a packet, and return what is answered; b"" is what a server says to packets that it doesn't know."""
         self.send(text)
         answer = self.receive(self.patience(_PATIENCE))
         while self._may_repeat and answer is not None and _STOP.match(answer) and text != "?":
@@ -53,12 +53,12 @@ class Link:
         return min(usual, max(self.end - time.monotonic(), 0.0) + _LEAST)
 
     def check_time(self) -> None:
-        """Raise TracerError if the trace should have been over for so long that the stub won't let it end."""
+        """Raise TracerError if the trace should have been over for so long that the server won't let it end."""
         if time.monotonic() > self.end + _GRACE:
             raise self._silent()
 
     def _silent(self) -> TracerError:
-        return TracerError(f"{self.name} doesn't answer; is it a gdb stub (gdbserver, qemu -g)?")
+        return TracerError(f"{self.name} doesn't answer; is it a gdb server (gdbserver, qemu -g)?")
 
     def send(self, text: str | bytes) -> None:
         """Send a packet."""
@@ -68,13 +68,13 @@ class Link:
     def interrupt(self) -> None:
         """Ask for the program to be stopped; the stop is an answer like others.
 
-        A stub that waits for the acknowledgement of a stop takes this for a refusal, and tells the stop again (qemu 7).
+        A server that waits for a stop's acknowledgement takes this for a refusal, and tells the stop again (qemu 7).
         """
         self._may_repeat = self._acknowledges
         self._write(_INTERRUPT)
 
     def stop_acknowledging(self) -> None:
-        """Agree to leave out acknowledgements, where the stub can."""
+        """Agree to leave out acknowledgements, where the server can."""
         if self.ask("QStartNoAckMode") == b"OK":
             self._acknowledges = False
 

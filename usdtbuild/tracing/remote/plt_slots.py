@@ -12,8 +12,8 @@ may be run at any time, by whoever has loaded its address no matter how long ago
 the dynamic linker. This holds after the trace too, for a thread (or a signal handler's caller) that still has the
 address in a register, and for a program whose tracer has died: it resolves once more. It does not hold where the
 dynamic linker has bound everything at the start, and never told PLT entries where it is: such slots stay as they are,
-as do those that can't be written (RELRO, for a stub that minds page protection), and calls are looked for in the code
-instead.
+as do those that can't be written (RELRO, for a gdb server that minds page protection), and calls are looked for in the
+code instead.
 
 ELFv1's slot is a descriptor: code, TOC, environment. The code's address alone is changed. What runs then is the PLT
 entry, which uses neither of the others; and at the stop there the registers that they are loaded into are given what
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ...elf.image import Image
     from ..model import Site, Target
     from .registers import Registers
+    from .server import Server
     from .sites import Sites
-    from .stub import Stub
 
 _LONGEST_READ = 1 << 16  # bytes between slots that are read at once
 
@@ -70,13 +70,13 @@ class _Slot:
 class PltSlots:
     """The slots of one process that are led to their PLT entries."""
 
-    def __init__(self, stub: Stub, sites: Sites) -> None:
-        self.stub, self.sites = stub, sites
+    def __init__(self, server: Server, sites: Sites) -> None:
+        self.server, self.sites = server, sites
         self.by_entry: dict[int, _Slot] = {}
 
     def copy(self, sites: Sites) -> PltSlots:
         """Return those of a forked process, which has `sites` and has inherited all of it."""
-        other = PltSlots(self.stub, sites)
+        other = PltSlots(self.server, sites)
         other.by_entry = {entry: copy(slot) for entry, slot in self.by_entry.items()}
         return other
 
@@ -118,7 +118,7 @@ class PltSlots:
 
     def _settle(self, slot: _Slot, held: int) -> str:
         """Look at one slot, which holds `held`; return why it can't be led to its PLT entry."""
-        asks = bool(self.stub.number(slot.resolver))
+        asks = bool(self.server.number(slot.resolver))
         if held == slot.entry:
             slot.settled = asks
             return ""
@@ -131,20 +131,20 @@ class PltSlots:
 
     def resolved(self, slot: _Slot) -> bool:
         """Whether the dynamic linker has filled a slot since it led to its PLT entry; it is led there again."""
-        if self.stub.number(slot.address) == slot.entry:
+        if self.server.number(slot.address) == slot.entry:
             return False
         slot.settled = True
         return self._lead_back(slot)
 
     def _lead_back(self, slot: _Slot) -> bool:
         """Remember what a slot holds, and write its PLT entry's address; return whether it could be."""
-        raw = self.stub.read(slot.address, slot.count * slot.word)
+        raw = self.server.read(slot.address, slot.count * slot.word)
         if len(raw) < slot.count * slot.word:
             return False
         order = "little" if slot.image.little else "big"
         words = [int.from_bytes(raw[at : at + slot.word], order) for at in range(0, len(raw), slot.word)]  # type: ignore[arg-type]
         slot.words = tuple(words)
-        return self.stub.write_number(slot.address, slot.entry, slot.word)
+        return self.server.write_number(slot.address, slot.entry, slot.word)
 
     def _held(self, slots: Sequence[_Slot]) -> Iterator[tuple[_Slot, int]]:
         """Yield slots with what they hold now; those that are near each other are read at once."""
@@ -160,7 +160,7 @@ class PltSlots:
         if not group:
             return
         start, last = group[0].address, group[-1]
-        raw = self.stub.read(start, last.address + last.word - start)
+        raw = self.server.read(start, last.address + last.word - start)
         for slot in group:
             piece = raw[slot.address - start :][: slot.word]
             if len(piece) == slot.word:
@@ -172,7 +172,7 @@ class PltSlots:
         """Let all slots hold what they would without us."""
         for slot in self.by_entry.values():
             if slot.words is not None:
-                self.stub.write_number(slot.address, slot.words[0], slot.word)
+                self.server.write_number(slot.address, slot.words[0], slot.word)
 
     def forget(self, start: int, end: int) -> None:
         """A library that was between two addresses is gone."""

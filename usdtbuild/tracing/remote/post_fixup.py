@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..model import Refusal
-from .stub import TRAP, Stop
+from .server import TRAP, Stop
 
 if TYPE_CHECKING:
     from .holder import Stepped
@@ -37,7 +37,7 @@ class PostFixup:
 
     def __init__(self, process: Stepped) -> None:
         self._process, self._program = process, process.program
-        self.stub, self.sites, self.slots = process.stub, process.sites, process.slots
+        self.server, self.sites, self.slots = process.server, process.sites, process.slots
         self.stores: set[int] = set()  # where instructions are that fill slots
         self._learned = False  # whether all of them are known, as far as anybody has seen
         self._pending: dict[str, list[_Slot]] = {}  # what each thread waits for, the newest last
@@ -51,7 +51,7 @@ class PostFixup:
         if slot.words is None:
             self.slots.resolved(slot)
         if slot.words is not None:
-            self.stub.set_registers(thread, slot.loaded())
+            self.server.set_registers(thread, slot.loaded())
             return True
         if not self._process.step_past(thread, entry):
             return False
@@ -72,9 +72,9 @@ class PostFixup:
 
     def _learn(self, thread: str, slot: _Slot) -> bool:
         """Step a thread until its slot is filled; return whether the process is still there."""
-        patience = _PATIENCE if len(self.stub.threads()) > 1 else _FOR_EVER
+        patience = _PATIENCE if len(self.server.threads()) > 1 else _FOR_EVER
         for _ in range(_MOST_STEPS):
-            before = self.stub.counter(self.stub.registers(thread))
+            before = self.server.counter(self.server.registers(thread))
             if before in self.sites.kinds:
                 if not self._process.look(Stop(TRAP, thread)):
                     return False
@@ -111,7 +111,7 @@ class PostFixup:
         self._program.ask_to_stop()
         stop = None
         while stop is None:
-            stop = self.stub.wait(1.0)
+            stop = self.server.wait(1.0)
         if stop.exited is not None:
             self._process.ended(stop)
         elif stop.event:

@@ -1,7 +1,7 @@
-"""One process that a stub holds: its files, what is armed in it, and what happens where it stops at our breakpoints.
+"""One process that a server holds: its files, what is armed in it, and what happens where it stops at our breakpoints.
 
 A forked process has copies of everything. One that shares its parent's memory (vfork) has what its parent has, and
-what is asked about this memory is asked of the parent: the stub remembers of each process which breakpoints it has.
+what is asked about this memory is asked of the parent: the server remembers of each process which breakpoints it has.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .files import Files
 from .modules import Modules
 from .plt_slots import PltSlots
 from .post_fixup import PostFixup
+from .server import Machine, process_of, thread_number
 from .sites import Sites
-from .stub import Machine, process_of, thread_number
 
 if TYPE_CHECKING:
     from .holder import Holder
     from .registers import Registers
-    from .stub import Stop
+    from .server import Stop
 
 
 _SEQUENCE = 64  # bytes of code in which one that reserves memory has ended
@@ -30,8 +30,8 @@ class Process:
     """One process. Without `arm` or `forked` nothing is armed in it. Its methods raise TracerError."""
 
     def __init__(self, program: Holder, thread: str) -> None:
-        """`thread` is what the stub calls one of its threads."""
-        self.program, self.stub = program, program.stub
+        """`thread` is what the server calls one of its threads."""
+        self.program, self.server = program, program.server
         self.name = process_of(thread)
         self.pid = int(self.name, 16) if self.name else thread_number(thread)
         self.armed = False
@@ -46,19 +46,19 @@ class Process:
     def arm(self, path: str, sysroot: str) -> None:
         """Find out what it is and arm it; it stands. Raises InputError.
 
-        `path` is its file here, '' where the stub has to say, and `sysroot` the folder that is its root.
+        `path` is its file here, '' where the server has to say, and `sysroot` the folder that is its root.
         """
-        stub, wish, found = self.stub, self.program.wish, self.program.found
+        server, wish, found = self.server, self.program.wish, self.program.found
         self.turn()
-        self.files = Files(stub, sysroot, path)
+        self.files = Files(server, sysroot, path)
         image = self.files.program
         facts = facts_of(image.machine)
         if facts is None:
             raise InputError(image.path, f"is for a machine that isn't known here ({image.machine_name})")
-        self._machine = stub.learn(facts.stopped, word=image.address_size, little=image.little)
+        self._machine = server.learn(facts.stopped, word=image.address_size, little=image.little)
         self.files.locate()
-        self.sites = Sites(stub, facts.stopped, wish.string_size)
-        self.slots = PltSlots(stub, self.sites)
+        self.sites = Sites(server, facts.stopped, wish.string_size)
+        self.slots = PltSlots(server, self.sites)
         self.modules = Modules(found, wish.wanted, self.files, self.sites, self.slots)
         self._fixups = PostFixup(self)
         self.armed = True
@@ -79,9 +79,9 @@ class Process:
         return child
 
     def turn(self) -> None:
-        """Mean this process, or rather its memory, with what the stub is asked from now on."""
+        """Mean this process, or rather its memory, with what the server is asked from now on."""
         owner = self.parent if self.parent is not None and self.parent.exited is None else self
-        self.stub.turn_to(owner._thread, self._machine)
+        self.server.turn_to(owner._thread, self._machine)
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -95,8 +95,8 @@ class Process:
         if not stop.trapped or not self.armed:
             return None
         self.turn()
-        registers = self.stub.registers(stop.thread)
-        return self.stub.counter(registers), registers
+        registers = self.server.registers(stop.thread)
+        return self.server.counter(registers), registers
 
     def look(self, stop: Stop, *, own_traps: bool = True) -> bool:
         """Take a stop of one of its threads, and step past its breakpoint; return whether it is still there.
@@ -143,7 +143,7 @@ class Process:
         if kind is None:  # its library went away
             return True
         self.turn()
-        self.stub.remove(address, kind)
+        self.server.remove(address, kind)
         while True:
             stop = self.step(thread, address)
             if stop is None:
@@ -152,7 +152,7 @@ class Process:
                 self.ended(stop)
                 return False
             if stop.trapped:
-                if self.program.asked and self.stub.counter(self.stub.registers(thread)) == address:
+                if self.program.asked and self.server.counter(self.server.registers(thread)) == address:
                     self.program.asked = False
                     continue
                 break
@@ -163,33 +163,33 @@ class Process:
             elif self.program.hear(stop) is not self:  # the instruction was a system call
                 return True
         self.turn()
-        self.stub.insert(address, kind)
+        self.server.insert(address, kind)
         return True
 
     def step(self, thread: str, address: int, patience: float = 3600.0) -> Stop | None:
-        """Let one thread execute the instruction at an address, or the sequence that begins there: as `Stub.step`.
+        """Let one thread execute the instruction at an address, or the sequence that begins there: as `Server.step`.
 
         A function may begin with one, on any machine that has them, and `post_fixup` goes through code that has them.
         """
         atomic = self.sites.stopped.atomic
         if atomic is None:
-            return self.stub.step(thread, patience)
-        code = self._code.get(address) or self.stub.read(address, _SEQUENCE)
+            return self.server.step(thread, patience)
+        code = self._code.get(address) or self.server.read(address, _SEQUENCE)
         self._code[address] = code
         ends = [one for one in atomic(code, address, self._machine.little) if one not in self.sites.kinds]
         if not ends:
-            return self.stub.step(thread, patience)
+            return self.server.step(thread, patience)
         self.turn()
-        kinds = {end: self.sites.stopped.trap(self.stub.read(end, 8)) for end in ends}
+        kinds = {end: self.sites.stopped.trap(self.server.read(end, 8)) for end in ends}
         for end, kind in kinds.items():
-            self.stub.insert(end, kind)
+            self.server.insert(end, kind)
         stop = None
         while stop is None:  # it waits for nobody
-            stop = self.stub.step(thread, how="c")
+            stop = self.server.step(thread, how="c")
         if stop.exited is None:
             self.turn()
             for end, kind in kinds.items():
-                self.stub.remove(end, kind)
+                self.server.remove(end, kind)
         return stop
 
     def ended(self, stop: Stop) -> None:
@@ -212,6 +212,6 @@ class Process:
         self.armed = False
 
     def let_go(self) -> None:
-        """Detach from it; it goes on without the stub."""
+        """Detach from it; it goes on without the server."""
         self.turn()
-        self.stub.let_go(self._thread)
+        self.server.let_go(self._thread)

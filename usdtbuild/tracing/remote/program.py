@@ -1,11 +1,11 @@
-"""The program that a stub holds, with all the processes that it has started: what each of their stops means.
+"""The program that a server holds, with all the processes that it has started: what each of their stops means.
 
 All of them run or stand. `look` takes a stop, after which they stand; `go_on` lets them run; `leave` puts everything
 back.
 
-Processes that the program starts are held too (`--no-children`: without breakpoints, and for one reason only: a stub
+Processes that the program starts are held too (`--no-children`: without breakpoints, and for one reason only: a server
 asks the program to stop by a signal to its process group, which would end those that nobody holds). While one of them
-is in its parent's memory (vfork), the thread that waits for it stands: the kernel lets nobody stop it, so the stub
+is in its parent's memory (vfork), the thread that waits for it stands: the kernel lets nobody stop it, so the server
 would wait for it for ever.
 """
 
@@ -19,7 +19,7 @@ from ..model import COUNT, Event, Refusal
 from .interrupts import Interrupts
 from .modules import Found
 from .process import Process
-from .stub import process_of, thread_number
+from .server import process_of, thread_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..job import Job
     from ..model import Value
     from .holder import Stepped
-    from .stub import Stop, Stub
+    from .server import Server, Stop
 
 # Seconds after which an interrupt that hasn't come is lost: gdbserver sends it to the program's process group, which a
 # program that it attached to needs not lead.
@@ -35,11 +35,11 @@ _LOST = 3.0
 
 
 class Program:
-    """One program. Its methods raise TracerError when the stub is gone."""
+    """One program. Its methods raise TracerError when the server is gone."""
 
-    def __init__(self, stub: Stub, wish: Job, sysroot: str) -> None:
+    def __init__(self, server: Server, wish: Job, sysroot: str) -> None:
         """Find out what it is; it stands. Raises InputError, TracerError."""
-        self.stub, self.wish = stub, wish
+        self.server, self.wish = server, wish
         self.counts: dict[int, int] = {}
         self.events: list[Event] = []
         self.exited: int | None = None
@@ -49,9 +49,9 @@ class Program:
         self._sysroot = sysroot
         self._owed: list[tuple[str, int]] = []
         self._held: dict[str, str] = {}  # processes that share a memory, and the threads that wait for them
-        self.main = Process(self, stub.first.thread)
+        self.main = Process(self, server.first.thread)
         self.processes = {self.main.name: self.main}
-        self.interrupts = Interrupts(stub, self.processes)
+        self.interrupts = Interrupts(server, self.processes)
         self.main.arm(wish.argv[0] if wish.argv else "", sysroot)
 
     # -- what happens ------------------------------------------------------------------------------------------------
@@ -64,8 +64,8 @@ class Program:
             waiting = set(self._held.values())
             theirs = {process_of(thread) for thread in waiting}
             only = [f"p{name}.-1" for name in self.processes if name not in theirs]
-            only += [one for one in self.stub.threads() if process_of(one) in theirs and one not in waiting]
-        self._owed = self.stub.start(self._owed, only)
+            only += [one for one in self.server.threads() if process_of(one) in theirs and one not in waiting]
+        self._owed = self.server.start(self._owed, only)
 
     def look(self, stop: Stop, *, own_traps: bool = True) -> bool:
         """Take what a stop tells, and step past its breakpoint; return whether there is a program left to go on.
@@ -133,7 +133,7 @@ class Program:
 
     def _begun(self, old: Process) -> Process:
         """A process has become another program, where nothing is left of what was armed."""
-        process = self.processes[old.name] = Process(self, f"p{old.name}.0" if old.name else self.stub.first.thread)
+        process = self.processes[old.name] = Process(self, f"p{old.name}.0" if old.name else self.server.first.thread)
         process.pid = old.pid
         if old is self.main:
             self.main = process
@@ -158,10 +158,10 @@ class Program:
                 and self.interrupts.wait_for(process)
                 and time.monotonic() < deadline
             ):
-                self.stub.start((), [f"p{process.name}.-1"])
+                self.server.start((), [f"p{process.name}.-1"])
                 stop = None
                 while stop is None:
-                    stop = self.stub.wait(1.0)
+                    stop = self.server.wait(1.0)
                 self.interrupts.asked[process.name] = deadline
                 if not self.look(stop, own_traps=False):
                     return
@@ -186,7 +186,7 @@ class Program:
             while self._held and time.monotonic() < deadline:
                 if not self.running:
                     self.go_on()
-                stop = self.stub.wait(0.1)
+                stop = self.server.wait(0.1)
                 if stop is not None and not self.look(stop):
                     return
 
@@ -197,13 +197,13 @@ class Program:
             (ask or self.interrupts.ask)()
         deadline, told = time.monotonic() + _LOST, False
         while self.running:
-            self.stub.link.check_time()
-            stop = self.stub.wait(0.1)
+            self.server.link.check_time()
+            stop = self.server.wait(0.1)
             lost = time.monotonic() > deadline
             if stop is None:
                 if lost and not told:
                     told = True
-                    tell(f"{self.stub.link.name} doesn't stop the program; the trace ends with its next hit")
+                    tell(f"{self.server.link.name} doesn't stop the program; the trace ends with its next hit")
                 continue
             process = self.processes.get(stop.process) or self.main
             hit = process.hit(stop)

@@ -1,6 +1,6 @@
-"""What a `g` packet holds: a machine's registers one behind the other, as the stub describes them, or as gdb has them.
+"""What a `g` packet holds: a machine's registers one behind the other, as the server describes them or gdb has them.
 
-A stub describes its registers in XML (gdb's manual, "Target Descriptions"); those that don't have the order that gdb
+A server describes its registers in XML (gdb's manual, "Target Descriptions"); those that don't have the order that gdb
 had before there were descriptions, which is one of the machine's facts.
 """
 
@@ -28,7 +28,7 @@ class Register(NamedTuple):
 
 
 def described(read: Callable[[str], str]) -> dict[str, Register]:
-    """Return the registers of a stub's description, by name; `read` returns an annex of it, '' where there is none.
+    """Return the registers of a server's description, by name; `read` returns an annex of it, '' where there is none.
 
     Raises TracerError for a description that is none.
     """
@@ -44,7 +44,7 @@ def described(read: Callable[[str], str]) -> dict[str, Register]:
         text = read(annex)
         if not text:
             return
-        # Stubs don't declare the namespace of their `xi:include`, so namespaces are not looked at.
+        # Servers don't declare the namespace of their `xi:include`, so namespaces are not looked at.
         parser = expat.ParserCreate()
 
         def element(tag: str, values: dict[str, str]) -> None:
@@ -67,7 +67,7 @@ def described(read: Callable[[str], str]) -> dict[str, Register]:
     try:
         add("target.xml", 0)
     except (expat.ExpatError, ValueError):
-        raise TracerError("the stub's description of its registers can't be read") from None
+        raise TracerError("the server's description of its registers can't be read") from None
     registers, offset = {}, 0
     for number, name, size in sorted(found):
         registers[name] = Register(number, offset, size)
@@ -79,7 +79,7 @@ def usual(stopped: Stopped, size: int) -> dict[str, Register]:
     """Return the registers of a `g` packet of `size` bytes that nobody describes. Raises TracerError."""
     fitting = [one for one in stopped.layouts if sum(bytes_ for _, bytes_ in one) <= size]
     if not fitting:
-        raise TracerError("the stub doesn't say which registers the program's machine has")
+        raise TracerError("the server doesn't say which registers the program's machine has")
     registers, offset = {}, 0
     for number, (name, bytes_) in enumerate(max(fitting, key=lambda one: sum(bytes_ for _, bytes_ in one))):
         registers[name] = Register(number, offset, bytes_)

@@ -1,4 +1,4 @@
-"""Returns of watched calls in a program that a stub holds: which are expected, and who has just returned.
+"""Returns of watched calls in a program that a server holds: which are expected, and who has just returned.
 
 Behind a call that is hit a breakpoint stands where it returns to, for as long as somebody is expected there. Who
 returns is told by the stack pointer, which is then what it was before the call: recursion and threads are told apart. A
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...machines.facts import Stopped
     from .arguments import Watched
     from .registers import Registers
-    from .stub import Stub
+    from .server import Server
 
 
 class _Expected(NamedTuple):
@@ -51,8 +51,8 @@ def _code(loaded: Loaded) -> Iterator[tuple[int, int]]:
 class Returns:
     """The returns that are expected in one program."""
 
-    def __init__(self, stub: Stub, stopped: Stopped) -> None:
-        self.stub, self.stopped = stub, stopped
+    def __init__(self, server: Server, stopped: Stopped) -> None:
+        self.server, self.stopped = server, stopped
         self._waiting: dict[_Expected, tuple[Watched, ...]] = {}
         self._places: dict[int, int] = {}  # address -> how many are expected there
         self._code: list[tuple[int, int]] = []
@@ -63,7 +63,7 @@ class Returns:
 
     def copy(self) -> Returns:
         """Return those of a forked process, which has inherited all calls that are under way with its stack."""
-        copy = Returns(self.stub, self.stopped)
+        copy = Returns(self.server, self.stopped)
         copy._waiting, copy._places = dict(self._waiting), dict(self._places)
         copy._code = self._code
         return copy
@@ -80,8 +80,8 @@ class Returns:
         if not behind and self.stopped.link:
             address = registers.get(self.stopped.link)
         elif not behind:
-            address = self.stub.number(stack)
-            stack += self.stub.word
+            address = self.server.number(stack)
+            stack += self.server.word
         if not address:
             return None
         thumb = bool(address & self.stopped.thumb)
@@ -107,9 +107,9 @@ class Returns:
 
     def _came_from(self, address: int, stack: int, registers: Registers) -> bool:
         """Whether a return has just led to an address: nothing has run since that could have written it over."""
-        word = self.stub.word
+        word = self.server.word
         known = [registers.get(self.stopped.link)] if self.stopped.link else []
-        known += [self.stub.number(stack - place * word) for place in range(1, self.stopped.below + 1)]
+        known += [self.server.number(stack - place * word) for place in range(1, self.stopped.below + 1)]
         return any(one is not None and one & ~self.stopped.thumb == address for one in known)
 
     def is_expected(self, address: int) -> bool:

@@ -1,6 +1,6 @@
-"""A trace of a program that a gdb stub holds.
+"""A trace of a program that a gdb server holds.
 
-One thread of one process does it all: it waits for the stub to say that the program has stopped, and lets it go on.
+One thread of one process does it all: it waits for the server to say that the program has stopped, and lets it go on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..tracer import Tracer
 from .emulator import Emulator, prefix_of
 from .packets import connect
 from .program import Program
-from .stub import Stub
+from .server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,23 +31,23 @@ _NONE = (
     "holds no program that runs. `gdbserver --multi` waits to be told one, which is not done here: "
     "start it as `gdbserver HOST:PORT PROGRAM`, or with `--attach PID`"
 )
-_THREADED = "the program has started threads; QEMU's stub may hang once they have hits; --count doesn't need it"
+_THREADED = "the program has started threads; QEMU's server may hang once they have hits; --count doesn't need it"
 
 
 def why_not(_: Job) -> str:
-    """Return why no stub can be used here, '' if one can: whoever asks for it names one."""
+    """Return why no server can be used here, '' if one can: whoever asks for it names one."""
     return ""
 
 
 class Remote(Tracer):
-    """A trace through a stub."""
+    """A trace through a server."""
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(wish, tell)
         self.engines = ("remote",)
         self._emulator: Emulator | None = None
         self._link: Link | None = None
-        self._stub: Stub | None = None
+        self._server: Server | None = None
         self._program: Program | None = None
         self._stopped = self._over = False
         self._own_threads = 0  # of the emulator's, before the program has begun
@@ -62,10 +62,10 @@ class Remote(Tracer):
         link = self._emulator.link if self._emulator else connect(wish.remote)
         self._link = link
         link.end = time.monotonic() + wish.duration
-        self._stub = Stub(link)
-        if self._stub.first.exited is not None:
+        self._server = Server(link)
+        if self._server.first.exited is not None:
             raise TracerError(f"{link.name} {_NONE}")
-        self._program = program = Program(self._stub, wish, wish.sysroot or prefix_of(wish.emulator))
+        self._program = program = Program(self._server, wish, wish.sysroot or prefix_of(wish.emulator))
         self.targets, self.refusals = program.found.targets, program.found.refusals
         if self._emulator is not None:
             program.main.pid = self._emulator.process.pid
@@ -78,14 +78,14 @@ class Remote(Tracer):
 
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
         """Yield events, as `Tracer.batches` says."""
-        program, stub = self._program, self._stub
+        program, server = self._program, self._server
         assert program is not None
-        assert stub is not None
+        assert server is not None
         until = time.monotonic() + timeout
         lost: TracerError | None = None
         while not self._over:
             try:
-                stop = stub.wait(max(0.0, until - time.monotonic()))
+                stop = server.wait(max(0.0, until - time.monotonic()))
                 if stop is not None:
                     if program.look(stop):
                         program.go_on()
@@ -108,14 +108,14 @@ class Remote(Tracer):
         self.finished = time.monotonic_ns()
 
     def _go_without(self, emulator: Emulator, program: Program, timeout: float) -> Iterator[Sequence[Event]]:
-        """Wait for the end of an emulator whose stub is gone: somebody has ended it, or it became another program."""
+        """Wait for the end of an emulator whose server is gone: somebody has ended it, or it became another program."""
         while not self._stopped:
             self.exit_code = emulator.process.wait(timeout)
             if self.exit_code is not None:
                 break
             yield []
         if self.exit_code is None or self.exit_code >= 0:
-            why = "it became another program, which the emulator's stub doesn't follow"
+            why = "it became another program, which the emulator's server doesn't follow"
             program.found.refuse([Refusal(program.main.files.program.path, why)])
 
     def _look_for_threads(self) -> None:
@@ -150,7 +150,7 @@ class Remote(Tracer):
             self._emulator.kill()
 
     def terminate(self) -> None:
-        """End it likewise: the number that the stub tells may be another process' here."""
+        """End it likewise: the number that the server tells may be another process' here."""
         self.kill()
 
     @property
@@ -166,12 +166,12 @@ class Remote(Tracer):
         return super().report()
 
     def close(self) -> None:
-        """Let go; what a trace that failed has left in the program is put back, if the stub is still there."""
-        if self._stub is not None:
+        """Let go; what a trace that failed has left in the program is put back, if the server is still there."""
+        if self._server is not None:
             if self._program is not None and not self._over:
                 with contextlib.suppress(UsdtError):
                     self._leave(self._program)
-            self._stub.link.close()
-            self._stub = None
+            self._server.link.close()
+            self._server = None
         if self._emulator is not None and self._program is None:  # it has not begun
             self._emulator.kill()

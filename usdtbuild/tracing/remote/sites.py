@@ -1,6 +1,6 @@
-"""What is armed in a program that a stub holds: breakpoints at sites, and semaphores.
+"""What is armed in a program that a server holds: breakpoints at sites, and semaphores.
 
-All of it changes while the program stands, so that no thread sees a state in between: the stub stops every thread
+All of it changes while the program stands, so that no thread sees a state in between: the server stops every thread
 before it says that one has stopped, and starts none before it is told to.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...machines.facts import Stopped
     from ..model import Site, Target, Value
     from .registers import Registers
-    from .stub import Stub
+    from .server import Server
 
 _LONGEST = 8  # of the instructions that may stand at a site
 
@@ -27,11 +27,11 @@ _LONGEST = 8  # of the instructions that may stand at a site
 class Sites:
     """Breakpoints and semaphores of one process."""
 
-    def __init__(self, stub: Stub, stopped: Stopped, string_size: int) -> None:
-        self.stub, self.stopped, self.string_size = stub, stopped, string_size
+    def __init__(self, server: Server, stopped: Stopped, string_size: int) -> None:
+        self.server, self.stopped, self.string_size = server, stopped, string_size
         self.kinds: dict[int, int] = {}  # what breakpoints are of, by address
         self.gone: set[int] = set()  # where some were, which threads may have run into that weren't told of yet
-        self.returns = Returns(stub, stopped)
+        self.returns = Returns(server, stopped)
         self._watched: dict[int, list[Watched]] = {}
         # What is told of when a call at a site returns, and the address behind the site if that is a call instruction.
         self._returning: dict[int, list[tuple[Watched, int]]] = {}
@@ -41,7 +41,7 @@ class Sites:
 
     def copy(self) -> Sites:
         """Return those of a forked process, which has inherited all of it."""
-        copy = Sites(self.stub, self.stopped, self.string_size)
+        copy = Sites(self.server, self.stopped, self.string_size)
         copy.kinds, copy.gone, copy.returns = dict(self.kinds), set(self.gone), self.returns.copy()
         copy._watched = {address: list(known) for address, known in self._watched.items()}
         copy._returning = {address: list(known) for address, known in self._returning.items()}
@@ -73,7 +73,7 @@ class Sites:
         waiting, self._unwritten = self._unwritten, []
         refusals = []
         for target, site, image in waiting:
-            if not any(self.stub.read(site.address, _LONGEST)):
+            if not any(self.server.read(site.address, _LONGEST)):
                 self._unwritten.append((target, site, image))
                 continue
             reason = self.watch(target, site, image)
@@ -85,16 +85,16 @@ class Sites:
         """Arm one site; return why that can't be, or ''."""
         known = self._watched.get(site.address)
         if known is None:
-            # A stub gives the code as it is without its own breakpoints.
-            code = self.stub.read(site.address, _LONGEST)
+            # A server gives the code as it is without its own breakpoints.
+            code = self.server.read(site.address, _LONGEST)
             if not code:
                 return "its code can't be read"
             kind = self.stopped.trap(code)
             there = image.bytes_at(site.file_address, len(code))[:kind]
             if there and code[:kind] != there:
-                return f"the code there is not that of {image.path}: the program in the stub is another build"
-            if not self.stub.insert(site.address, kind):
-                return "the stub sets no breakpoint there"
+                return f"the code there is not that of {image.path}: the program that runs is another build"
+            if not self.server.insert(site.address, kind):
+                return "the server sets no breakpoint there"
             known = self._watched[site.address] = []
             self.kinds[site.address] = kind
         arguments = zip(target.arguments, site.operands)
@@ -116,7 +116,7 @@ class Sites:
         for watched in self._watched.get(address, ()):
             if not self._meant(watched, registers):
                 continue
-            yield watched.target, tuple([read(registers, self.stub) for read in watched.readers])
+            yield watched.target, tuple([read(registers, self.server) for read in watched.readers])
 
     def expect(self, address: int, registers: Registers) -> None:
         """Let the calls at a site that is hit tell of their returns."""
@@ -124,35 +124,35 @@ class Sites:
             found = self.returns.expect(watched, registers, behind) if self._meant(watched, registers) else None
             if found is not None and found[0] not in self.kinds:
                 back, thumb = found
-                kind = 2 if thumb else self.stopped.trap(self.stub.read(back, _LONGEST))
-                if self.stub.insert(back, kind):
+                kind = 2 if thumb else self.stopped.trap(self.server.read(back, _LONGEST))
+                if self.server.insert(back, kind):
                     self.kinds[back] = kind
                     self._passing.add(back)
 
     def _meant(self, watched: Watched, registers: Registers) -> bool:
         """Whether a target is what is called at its site."""
-        return watched.held is None or holds(watched.held, self.stopped, registers, self.stub)
+        return watched.held is None or holds(watched.held, self.stopped, registers, self.server)
 
     def returned(self, address: int, registers: Registers) -> Iterator[tuple[int, tuple[Value, ...]]]:
         """Yield number and result of each call that has returned to an address; who isn't expected any more has no
         breakpoint any more."""
         for watched in self.returns.take(address, registers):
-            yield watched.target, tuple([read(registers, self.stub) for read in watched.readers])
+            yield watched.target, tuple([read(registers, self.server) for read in watched.readers])
         if address in self._passing and address not in self._watched and not self.returns.is_expected(address):
             self.drop(address)
 
     def hook(self, address: int) -> bool:
         """Set a breakpoint at a place that is no site; return whether it could be."""
-        kind = self.stopped.trap(self.stub.read(address, _LONGEST))
+        kind = self.stopped.trap(self.server.read(address, _LONGEST))
         self._passing.discard(address)
-        if not self.stub.insert(address, kind):
+        if not self.server.insert(address, kind):
             return False
         self.kinds[address] = kind
         return True
 
     def drop(self, address: int) -> None:
         """Take one site's breakpoint out for good."""
-        self.stub.remove(address, self.kinds.pop(address))
+        self.server.remove(address, self.kinds.pop(address))
         self.gone.add(address)
         self._watched.pop(address, None)
         self._returning.pop(address, None)
@@ -169,12 +169,12 @@ class Sites:
     def take_out(self) -> None:
         """Put everything back in the standing process."""
         for address, kind in self.kinds.items():
-            self.stub.remove(address, kind)
+            self.server.remove(address, kind)
         for address in self._semaphores:
             self._count(address, -1)
 
     def _count(self, address: int, change: int) -> bool:
-        value = self.stub.number(address, 2)
+        value = self.server.number(address, 2)
         if value is None or value + change < 0:
             return False
-        return self.stub.write_number(address, value + change & 0xFFFF, 2)
+        return self.server.write_number(address, value + change & 0xFFFF, 2)

@@ -19,7 +19,7 @@ ORDINARY = {
 FOREVER = b"m" + b"x" * 1000
 REPEATED = b"x*~" * (1 << 18)  # stands for 25 MB
 MUTE = b"nothing is said"
-# What an attacker's stub answers in the place of the ordinary.
+# What an attacker's server answers in the place of the ordinary.
 LIES: dict[str, dict[bytes, bytes]] = {
     "thread": {b"?": b"T05thread:p1Tc0.;"},
     "unicode": {b"?": b"T05thread:p\xff\xfe.1;"},
@@ -63,7 +63,7 @@ def serve(connection: socket.socket, lies: dict[bytes, bytes]) -> None:
 
 
 @pytest.fixture
-def stub() -> Iterator[Callable[[dict[bytes, bytes]], str]]:
+def server() -> Iterator[Callable[[dict[bytes, bytes]], str]]:
     listening: list[socket.socket] = []
 
     def start(lies: dict[bytes, bytes]) -> str:
@@ -89,9 +89,9 @@ def stub() -> Iterator[Callable[[dict[bytes, bytes]], str]]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "object" else name for name in LIES]
 )
-def test_lies_of_a_stub_are_one_clear_error(name: str, stub: Any, command: Any) -> None:
+def test_lies_of_a_server_are_one_clear_error(name: str, server: Any, command: Any) -> None:
     before = time.monotonic()
-    said = command("trace", "--remote", stub(LIES[name]), "--duration", "1", timeout=90)
+    said = command("trace", "--remote", server(LIES[name]), "--duration", "1", timeout=90)
     assert said.code == 1, said
     assert said.err.startswith("usdtbuild: "), said
     assert said.err.count("\n") == 1, said
@@ -102,10 +102,10 @@ def test_lies_of_a_stub_are_one_clear_error(name: str, stub: Any, command: Any) 
 
 @pytest.mark.parametrize("asked", [b"qSupported", b"?", b"vCont?", b"qXfer:exec-file", b"qXfer:features"])
 def test_a_stub_that_falls_silent_is_not_waited_for_longer_than_the_trace_may_take(
-    asked: bytes, stub: Any, command: Any
+    asked: bytes, server: Any, command: Any
 ) -> None:
     before = time.monotonic()
-    said = command("trace", "--remote", stub({asked: MUTE}), "--duration", "1", "--", "/bin/true", timeout=60)
+    said = command("trace", "--remote", server({asked: MUTE}), "--duration", "1", "--", "/bin/true", timeout=60)
     assert said.code == 1, said
     assert "doesn't answer" in said.err or asked == b"qXfer:exec-file", said
     assert time.monotonic() - before < 20  # not 30 s, an answer's usual time

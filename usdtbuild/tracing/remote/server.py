@@ -1,4 +1,4 @@
-"""What a gdb stub can be asked: memory, breakpoints, registers, to step and to go on, and why the program stopped."""
+"""What a gdb server can be asked: memory, breakpoints, registers, to step and to go on, and why the program stopped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...limits import PACKET_SENT, STUB_OBJECT, THREADS
+from ...limits import PACKET_SENT, SERVER_OBJECT, THREADS
 from ..errors import TracerError
 from . import registers as described
 from .registers import Registers
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...machines.facts import Stopped
     from .packets import Link
 
-_PATIENCE = 30.0  # seconds for an object of the stub's
+_PATIENCE = 30.0  # seconds for an object of the server's
 _PAGE = 4096  # no smaller pages are there, so that memory is readable or not as far as the next multiple
 # Signal numbers of the protocol are gdb's own: GDB_SIGNAL_INT, GDB_SIGNAL_TRAP, GDB_SIGNAL_STOP, and the last one.
 INTERRUPTED, TRAP, _STOPPED, _LAST_SIGNAL = 2, 5, 17, 0x96
@@ -32,8 +32,8 @@ _EVENTS = {"fork", "vfork", "vforkdone", "library", "exec", "create"}
 class Stop(NamedTuple):
     """Why a program has stopped: `exited` is its exit code (negative for a signal), or it stands with `signal`.
 
-    `thread` is what the stub calls the thread, '' where it doesn't say; of a process that has exited, only the process
-    is said. `forked` is the thread of a new process, which `shares` the memory of the old one (vfork) until it ends or
+    `thread` is what the server calls the thread, '' where it doesn't say; of a process that has exited, only that is
+    said. `forked` is the thread of a new process, which `shares` the memory of the old one (vfork) until it ends or
     becomes another program; `became` that the process has done so. `event`: it stands for such news only.
     """
 
@@ -47,7 +47,7 @@ class Stop(NamedTuple):
 
     @property
     def process(self) -> str:
-        """What the stub calls the process, '' where it doesn't say."""
+        """What the server calls the process, '' where it doesn't say."""
         return process_of(self.thread)
 
     @property
@@ -66,15 +66,15 @@ class Machine(NamedTuple):
 
 
 def _packet_size(features: list[str]) -> int:
-    """Return how many bytes a packet may have that a stub takes, by its features."""
+    """Return how many bytes a packet may have that a server takes, by its features."""
     for feature in features:
         if found := re.fullmatch("PacketSize=([0-9a-fA-F]{1,8})", feature):
             return min(max(512, int(found[1], 16)), PACKET_SENT)
     return 512
 
 
-class Stub:
-    """A stub and the programs that it holds. Its methods raise TracerError when the connection is gone."""
+class Server:
+    """A server and the programs that it holds. Its methods raise TracerError when the connection is gone."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -85,7 +85,7 @@ class Stub:
         self._continues = b"c" in link.ask("vCont?").split(b";")
         self.machine = Machine()  # of the process that is meant
         self._sets_one = True
-        self._meant = ""  # the thread that the stub takes what is asked to be about; '' where it may be another
+        self._meant = ""  # the thread that the server takes what is asked to be about; '' where it may be another
         # What is still to be delivered to a process that is let go. Without, gdbserver 13 delivers the SIGSTOP that it
         # sends itself to those that still run when their parent has ended.
         if "QProgramSignals+" in self.features:
@@ -139,7 +139,7 @@ class Stub:
         return self.link.ask(f"M{address:x},{size:x}:{raw.hex()}") == b"OK"
 
     def object(self, kind: str, annex: str = "") -> bytes:
-        """Return an object of the stub (qXfer): `features`, `auxv`, `exec-file`; none where it has none."""
+        """Return an object of the server (qXfer): `features`, `auxv`, `exec-file`; none where it has none."""
         found, deadline = b"", time.monotonic() + _PATIENCE
         while True:
             answer = self.link.ask(f"qXfer:{kind}:read:{annex}:{len(found):x},{self._largest:x}")
@@ -148,7 +148,7 @@ class Stub:
             found += answer[1:]
             if answer[:1] == b"l" or len(answer) == 1:
                 return found
-            if len(found) > STUB_OBJECT or time.monotonic() > deadline:
+            if len(found) > SERVER_OBJECT or time.monotonic() > deadline:
                 raise TracerError(f"{self.link.name} doesn't come to an end with its {kind} {annex}")
 
     # -- threads -----------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Stub:
 
     def _ask_registers(self, thread: str) -> bytes:
         self._mean(thread)
-        raw = _bytes(self.link.ask("g").replace(b"x", b"0"))  # x: a digit that the stub doesn't know
+        raw = _bytes(self.link.ask("g").replace(b"x", b"0"))  # x: a digit that the server doesn't know
         if raw is None:
             raise TracerError(f"{self.link.name} doesn't give the registers of thread {thread or '?'}")
         return raw
@@ -197,7 +197,7 @@ class Stub:
             self._meant = thread if self.link.ask(f"Hg{thread}") == b"OK" else ""
 
     def threads(self) -> list[str]:
-        """Return what the stub calls the threads of the programs that it holds; none where it doesn't say."""
+        """Return what the server calls the threads of the programs that it holds; none where it doesn't say."""
         found: list[str] = []
         answer = self.link.ask("qfThreadInfo")
         while answer[:1] == b"m":
@@ -208,7 +208,7 @@ class Stub:
         return found
 
     def _thread(self, text: str) -> str:
-        """Return what the stub calls a thread, if it can be that: it is sent back, and numbers are taken from it."""
+        """Return what the server calls a thread, if it can be that: it is sent back, and numbers are taken from it."""
         if _THREAD.fullmatch(text) is None:
             raise TracerError(f"{self.link.name} says {text[:40]!r} where it should name a thread")
         return text
@@ -291,7 +291,7 @@ class Stub:
         )
 
     def let_go(self, thread: str) -> None:
-        """Detach from the process of a thread, which goes on without the stub."""
+        """Detach from the process of a thread, which goes on without the server."""
         process, self._meant = process_of(thread), ""
         self.link.ask(f"D;{process}" if process else "D")
 
@@ -309,7 +309,7 @@ def _first_of_each(owed: Sequence[tuple[str, int]], most: int) -> tuple[dict[str
 
 
 def process_of(thread: str) -> str:
-    """Return what the stub calls the process of a thread: 12 of `p12.1f`, '' where it holds one and doesn't say."""
+    """Return what the server calls the process of a thread: 12 of `p12.1f`, '' where it holds one and doesn't say."""
     return thread[1:].partition(".")[0] if thread.startswith("p") else ""
 
 
