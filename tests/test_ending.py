@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from usdtbuild.cli import COMMANDS
+from usdtbuild.tracing.outputs.choose import ENDINGS
 
 PROVIDER = "provider app { probe req__done(int fd, char *what); };\n"
 SOURCE = '#include "app.h"\nint main(int c, char **v) { (void)v; APP_REQ_DONE(c, "x"); return 0; }\n'
@@ -92,6 +95,37 @@ def test_streams_that_take_nothing_are_told_by_the_exit_code(line: str, folder: 
         without_messages = ended(folder, line, f"2{redirect}")
         assert (without_messages.returncode, without_messages.stdout) == (usual.returncode, usual.stdout)
     assert ended(folder, line, "<&- >&- 2>&-").returncode == (3 if usual.stdout else usual.returncode)
+
+
+@pytest.mark.parametrize("where", ["/dev/full", "&-"])
+@pytest.mark.parametrize(
+    ("options", "file"),
+    [
+        ("--count", "out.json"), ("--count", "out.jsonl"), ("--count", "out.csv"),
+        *(("--by thread", f"out{ending}") for ending in ENDINGS if ending != ".parquet" or find_spec("pyarrow")),
+        ("--sum fd --histogram fd", "out.jsonl"),
+        ("--report -F main", "out.html"), ("--graph -F main", "out.svg"), ("--report -F main", "out.report.json"),
+        ("--report --engine patch -F main", "out.report.json"),
+    ],
+)  # fmt: skip
+def test_files_of_a_trace_are_written_where_its_tables_can_not_be(
+    options: str, file: str, where: str, folder: Path, tmp_path: Path
+) -> None:
+    done = ended(folder, "trace " + options + f" -o {tmp_path / file} -- ./app", f">{where}")
+    assert (done.returncode, "standard output: can't be written" in done.stderr) == (3, True)
+    assert [path.name for path in tmp_path.iterdir()] == [file]
+    if options == "--count":
+        assert "req" in (tmp_path / file).read_text()
+
+
+def test_a_reader_of_intervals_that_leaves_ends_the_trace_and_its_file_is_written(folder: Path, tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as slept:
+        line = command(f"trace --every 20ms --count -o {tmp_path / 'out.json'} -p {slept.pid}")
+        words = ["bash", "-c", f"{line} | head -1; echo ${{PIPESTATUS[0]}}"]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=40, check=False)
+        slept.kill()
+    assert done.stdout.endswith("\n3\n")
+    assert json.loads((tmp_path / "out.json").read_text())["version"] == 1
 
 
 def test_a_reader_that_leaves_is_no_message(folder: Path) -> None:

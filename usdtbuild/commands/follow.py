@@ -82,9 +82,12 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
         with tracer_for(job) as tracer, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             for note in output.notes:
                 remark(note)
-            return _trace(Follower(tracer, output, sieve, asked.limit), until)
+            code = _trace(Follower(tracer, output, sieve, asked.limit), until)
     except InputError as error:
         raise (rights.with_way_out(error) if job.user is not None else error) from None
+    if (broken := output.broken()) is not None:  # only now that the files are there
+        raise broken
+    return code
 
 
 def _trace(follower: Follower, until: Until) -> int:

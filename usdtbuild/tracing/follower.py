@@ -116,7 +116,7 @@ class Follower:
             self.output.counts(totals)
             yield batch
             is_late, is_full = time.monotonic() >= self._until, self.limit is not None and seen >= self.limit
-            if is_late or is_full:
+            if is_late or is_full or self.output.broken() is not None:
                 tracer.stop()
                 if (is_full and not counts) or (
                     is_late and self.output.passing and not tracer.wish.last and tracer.waiting > _QUICKLY

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ...ending import StandardOutputError
     from ..measures import Tables
     from ..model import Event, Report, Target, Totals
     from .rows import Row
@@ -50,6 +51,10 @@ class Output:
 
     def close(self) -> None:
         """Let go of everything; also where it was not finished."""
+
+    def broken(self) -> StandardOutputError | None:
+        """Return why nothing more can be printed, where files are to get what was seen all the same."""
+        return None
 
 
 class Table(Output):

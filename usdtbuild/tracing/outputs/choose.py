@@ -11,6 +11,7 @@ import io
 from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from ...ending import StandardOutputError
 from ...errors import InputError, UsageError
 from ..call_report import REPORT, report_json
 from ..measures import CALLS, Measure
@@ -169,6 +170,52 @@ class All(Output):
         for output in self._outputs:
             output.close()
 
+    def broken(self) -> StandardOutputError | None:
+        """Return what has become of standard output."""
+        return next((error for output in self._outputs if (error := output.broken()) is not None), None)
+
+
+class _Printed(Output):
+    """What is printed beside files, which are written too where standard output can't be."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._broken: StandardOutputError | None = None
+        self.needs, self.values, self.passing = output.needs, output.values, output.passing
+        self.is_live, self.notes = output.is_live, output.notes
+
+    def _do(self, what: Callable[..., None], *arguments: Any) -> None:
+        if self._broken is None:
+            try:
+                what(*arguments)
+            except StandardOutputError as error:
+                self._broken = error
+
+    def start(self, targets: Sequence[Target]) -> None:
+        self._do(self._output.start, targets)
+
+    def events(self, events: Sequence[Event]) -> None:
+        self._do(self._output.events, events)
+
+    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
+        self._do(self._output.tables, tables, passed)
+
+    def counts(self, totals: Totals) -> None:
+        self._do(self._output.counts, totals)
+
+    def interval(self, report: Report, tables: Tables) -> None:
+        self._do(self._output.interval, report, tables)
+
+    def finish(self, report: Report) -> None:
+        self._do(self._output.finish, report)
+        self.notes, self.has_failed = self._output.notes, self._output.has_failed
+
+    def close(self) -> None:
+        self._do(self._output.close)
+
+    def broken(self) -> StandardOutputError | None:
+        return self._broken
+
 
 class _InFile(Output):
     """An output that writes to a file, or to a folder; that the disk is full is an InputError with the file's name."""
@@ -290,11 +337,14 @@ def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
 
     Tables, and lines where nothing else is asked for, go to `stdout`, or to a text file if one is named.
     """
-    found = [_InFile(name, files, make) if name else make(stdout) for name, make in _makers(wishes)]
+    makers = _makers(wishes)
+    found = [_InFile(name, files, make) if name else make(stdout) for name, make in makers]
     if wishes.prometheus is not None:
         found.append(_made("prometheus", "Prometheus", wishes.prometheus, tables(wishes, io.StringIO())))
     if wishes.otlp is not None:
         found.append(_made("otlp", "Otlp", *wishes.otlp, wishes.latency, wishes.key))
+    if len(found) > 1 and makers and not makers[0][0]:  # what is printed comes first
+        found[0] = _Printed(found[0])
     return All(found)
 
 
