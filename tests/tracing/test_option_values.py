@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .conftest import built_with_probes
 
 
 @pytest.mark.parametrize(
@@ -63,6 +66,19 @@ def test_a_script_can_require_hits(
     quiet = usdtbuild(*words, "-q", "--", scene("pie"), rounds, 1, code=code)
     assert quiet.stdout == done.stdout
     assert quiet.stderr == (f"{said}\n" if said else "")
+
+
+def test_required_hits_of_a_place_that_is_not_traced(usdtbuild: Any, run: Any, tmp_path: Path) -> None:
+    """The first of two probes side by side has no room for a jump."""
+    provider = "provider two { probe one(int i); probe other(int i); };\n"
+    source = '#include "two.h"\nint main(int n, char **v) { (void)v; TWO_ONE(n); TWO_OTHER(n); return 0; }\n'
+    program = built_with_probes(run, tmp_path, "two", provider, source)
+    words = "trace", "--count", "-q", "--require-hits", "-P", "two:*"
+    assert usdtbuild(*words, "--", program).stderr == ""
+    done = usdtbuild(*words, "--engine", "patch", "--", program, code=4)
+    missing = "hits may be missing: not all places of two:one were traced"
+    assert done.stderr == f"usdtbuild: {missing} (--require-hits)\n"
+    assert usdtbuild(*words, "--engine", "patch", "-x", "two:one", "--", program).stdout == "1  two:other\n"
 
 
 def test_a_duration_has_a_unit(usdtbuild: Any) -> None:

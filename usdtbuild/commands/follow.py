@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..errors import InputError, UsdtError
+from ..text import one_line
 from .say import echo, remark
 from .trace_end import how_ended, tell, tell_children, tell_many, tell_news
 
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from ..api import Asked
     from ..tracing.follower import Follower
     from ..tracing.job import Job
+    from ..tracing.model import Report
     from ..tracing.outputs.choose import Wishes
     from ..tracing.tracer import Tracer
 
 
 _NO_HITS = 4  # the exit code of --require-hits
+_FEW = 3  # names that are told
 
 
 def code_of(stopped: list[int], ended: int | None) -> int:
@@ -131,10 +134,22 @@ def _trace(follower: Follower, until: Until) -> int:
         cure = "; -o FILE has all of them" if output.passing and math.isfinite(job.duration) and not stopped else ""
         remark(f"warning: {session.left_out} hits were seen and are left out{cure}")
     code = code_of(stopped, ended) or bool(never or output.has_failed or (report.refusals and not report.targets))
-    if until.require_hits and not code and (any(report.lost) or not any(report.counts)):
-        echo(f"usdtbuild: {'hits were lost' if any(report.lost) else 'nothing was hit'} (--require-hits)", err=True)
+    if until.require_hits and not code and (why := _lacking(report)):
+        echo(f"usdtbuild: {why} (--require-hits)", err=True)
         return _NO_HITS
     return code
+
+
+def _lacking(report: Report) -> str:
+    """Return why hits aren't all there, '' if they are."""
+    if any(report.lost):
+        return "hits were lost"
+    if not any(report.counts):
+        return "nothing was hit"
+    unseen = [*map(one_line, report.unseen)]
+    more = f" and {len(unseen) - _FEW:,} more" if len(unseen) > _FEW else ""
+    missing = f"hits may be missing: not all places of {', '.join(unseen[:_FEW])}{more} were traced"
+    return missing if unseen else ""
 
 
 def _has_started(follower: Follower, stopped: list[int]) -> bool:

@@ -184,7 +184,7 @@ class Ordered(click.Command):
               " .csv, .parquet; or a folder: .ctf (babeltrace2)")  # fmt: skip
 @click.option("--user", default="", metavar="NAME", callback=checked.text,
               help="As root: run the command and write files as this user.")  # fmt: skip
-@click.option("--require-hits", is_flag=True, help="Exit with 4 if there was no hit, or some were lost.")
+@click.option("--require-hits", is_flag=True, help="Exit with 4 if there was no hit, or some may be missing.")
 @click.option("-q", "--quiet", is_flag=True, help="Show what was asked for, and no messages but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say which engine does what, and what it cost.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARGS...]")

@@ -312,6 +312,12 @@ class Report(NamedTuple):
         """All hits of each target, whether or not they passed a filter."""
         return self.unfiltered or self.counts
 
+    @property
+    def unseen(self) -> dict[str, None]:
+        """The titles of targets of which some place was not traced, or not to the end: hits may be missing."""
+        refused = {refusal.what for refusal in self.refusals}
+        return dict.fromkeys(one.title for one in self.targets if one.title in refused)
+
     def is_exact(self, number: int) -> bool:
         """Whether a target's count is one: a filter can't be asked about a hit that was lost."""
         return not (self.unfiltered and self.lost[number])

@@ -75,11 +75,11 @@ class Count(Table):
     def finish(self, report: Report) -> None:
         """Write the table, the most hits first."""
         self._wipe()
-        refused = {refusal.what for refusal in report.refusals}
+        unseen = report.unseen
         rows = []
         for count, target in zip(report.counts, report.targets):
             sign, about = "", 0
-            if not count and target.title in refused:
+            if not count and target.title in unseen:
                 sign = "-"
             elif not report.is_exact(target.number):
                 all_, lost = report.hits[target.number], report.lost[target.number]
@@ -163,11 +163,11 @@ class CountFile(Output):
 
     def finish(self, report: Report) -> None:
         """Write it: all targets, in their order."""
-        refused = {refusal.what for refusal in report.refusals}
+        unseen = report.unseen
         rows: list[dict[str, Any]] = [
             {
                 "probe": title(target), "kind": target.kind, "module": one_line(target.module.path), "hits": count,
-                "exact": report.is_exact(target.number) and target.title not in refused,
+                "exact": report.is_exact(target.number) and target.title not in unseen,
                 "lost": report.lost[target.number],
             }
             for count, target in zip(report.counts, report.targets)
