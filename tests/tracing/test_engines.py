@@ -15,7 +15,7 @@ import pytest
 
 from usdtbuild.tracing.selection import Wanted, select
 
-from .conftest import PROBES, SHAPES, check_arguments, parse
+from .conftest import PROBES, SHAPES, built_with_probes, check_arguments, parse
 
 ALL = ("-P", "scene:*")
 
@@ -263,3 +263,45 @@ def code_of(pid: int) -> bytes:
             memory.seek(address)
             found += memory.read(2)
     return found
+
+
+EDGES = r"""
+#include "edges.h"
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void)
+{
+    char *page = mmap(0, 4 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *untouched = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(page, 'a', 3 * 4096);
+    mprotect(page + 4096, 4096, PROT_NONE);
+    munmap(page + 3 * 4096, 4096);
+    EDGES_TEXT(page + 4092), getppid();
+    EDGES_TEXT(page + 3 * 4096 - 3), getppid();
+    EDGES_TEXT(page + 4096), getppid();
+    EDGES_TEXT(untouched), getppid();
+    strcpy(page + 4092, "end");
+    EDGES_TEXT(page + 4092), getppid();
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def edges(run: Any, tmp_path_factory: Any) -> Path:
+    provider = "provider edges { probe text(string t); };\n"
+    return built_with_probes(run, tmp_path_factory.mktemp("edges"), "edges", provider, EDGES, "-O2", "-DUSDT_LIVE")
+
+
+@pytest.mark.parametrize("more", [(), ("--by", "t"), ("--filter", 't != "b"')])
+@pytest.mark.parametrize("engine", ["patch", "trap", "inside", "gdb"])
+def test_strings_end_where_the_program_can_not_read(
+    edges: Path, usdtbuild: Any, need: Any, engine: str, more: tuple[str, ...]
+) -> None:
+    """Whoever reads them could read more: root, gdb and who traces may read what is protected from the program."""
+    if engine == "gdb":
+        need("gdb")
+    shown = usdtbuild("trace", "--engine", engine, "-P", "edges:*", *more, "--", edges).stdout
+    found = [re.sub("0x[0-9a-f]{6,}", "0x...", text) for text in re.findall(r'0x[0-9a-f]+|"\w*"(?:\.\.\.)?', shown)]
+    assert sorted(found) == ['"aaa"...', '"aaaa"...', '"end"', *["0x..."] * (2 if "--filter" not in more else 0)]

@@ -44,7 +44,7 @@ def watch(probe, sizes, action):
 
 def text(address):
     try:
-        return string(address, 200).decode("utf-8", "replace") if address else "NULL"
+        return string(address, 200)[0].decode("utf-8", "replace") if address else "NULL"
     except (gdb.error, OverflowError):
         return hex(address)
 

@@ -21,7 +21,8 @@ class Texts(Protocol):
     """Memory in which strings stand."""
 
     def text(self, address: int, longest: int, /) -> bytes | None:
-        """Return the string at an address, at most `longest` bytes of it; None where it can't be read."""
+        """Return the string at an address, at most `longest` bytes of it, Cut where it goes on in memory that can't be
+        read; None where nothing of it can."""
 
     def read(self, address: int, size: int, /) -> bytes:
         """Return `size` bytes, or fewer where memory ends."""

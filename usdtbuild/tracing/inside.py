@@ -63,6 +63,7 @@ _HEADER = struct.Struct("=QQQQQQQ")  # head, tail, lost, slots, quiet, asked, an
 _RECORD = struct.Struct("=QQIIII12Q")  # sequence, time, pid, tid, point, bytes of text, values
 _TEXT = 128  # where a slot's strings begin: 16 + 16 + 12 * 8
 _LONGEST = 64  # bytes of a string, as far as there is room
+_CUT = 128  # is added to its length if it goes on where nothing can be read
 _MEASURED = 50_000_000  # nanoseconds from which on a clock's rate is known by its start and end
 _MEMORY = "/dev/shm"  # where it is there, and has room
 _WAIT = 30.0  # seconds for the library's first words
@@ -412,8 +413,9 @@ def _values(arguments: Sequence[Argument], raw: Sequence[int], text: bytes) -> t
             if length == 255:
                 found.append(Unreadable(value) if value else None)
             else:
-                found.append(string(text[at : at + length], min(_LONGEST, _SLOT - _TEXT - at)))
-                at += length
+                size = length & ~_CUT
+                found.append(string(text[at : at + size], min(_LONGEST, _SLOT - _TEXT - at), is_cut=size != length))
+                at += size
         elif argument.kind == FLOAT:
             size, form = (4, "=f") if argument.size == 4 else (8, "=d")
             found.append(struct.unpack(form, value.to_bytes(8, "little")[:size])[0])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..inspection.process import maps_lines
 from .hosts import HOST
+from .model import Cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -180,12 +182,19 @@ def _with_growth(mapped: list[Area], heap: int) -> Iterator[tuple[int, int]]:
         yield start, area.end + (heap if area.name == "[heap]" else 0)
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Vector(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
 class Memory:
     """The memory of a process, to be read and written whatever the protection of its pages (`/proc/PID/mem`)."""
 
     def __init__(self, pid: int) -> None:
         """Open it. Raises OSError: the right to trace the process is needed."""
-        self._descriptor = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
+        self._descriptor, self._pid = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC), pid
 
     def close(self) -> None:
         """Close it; may be called twice."""
@@ -206,18 +215,34 @@ class Memory:
         return int.from_bytes(data, "little") if len(data) == size else None
 
     def text(self, address: int, longest: int) -> bytes | None:
-        """Return the string at an address, at most `longest` bytes of it; None where it can't be read."""
+        """Return the string at an address, at most `longest` bytes of it, Cut where it goes on in memory that can't be
+        read; None where nothing of it can.
+
+        What the process itself may not read is nothing here either, as in code that runs in it (`patch`).
+        """
         found = b""
         while len(found) < longest:
             size = min(longest - len(found), PAGE - (address + len(found)) % PAGE)
-            piece = self.read(address + len(found), size)
+            piece = self._allowed(address + len(found), size)
             if not piece:
-                return found or None
+                return Cut(found) if found else None
             end = piece.find(b"\0")
             if end >= 0:
                 return found + piece[:end]
             found += piece
         return found
+
+    def _allowed(self, address: int, size: int) -> bytes:
+        """Return what `read` does, and nothing of pages that the process may not read."""
+        if not 0 <= address < 1 << 64:
+            return b""
+        into = ctypes.create_string_buffer(size)
+        here, there = _Vector(ctypes.addressof(into), size), _Vector(address, size)
+        got: int = _libc.process_vm_readv(self._pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+        if got >= 0:
+            return into.raw[:got]
+        refused = ctypes.get_errno() != errno.EFAULT  # as for a process that has other rights by now
+        return self.read(address, size) if refused else b""
 
     def write(self, address: int, data: bytes) -> None:
         """Write bytes. Raises OSError: ProcessLookupError where the process has ended."""

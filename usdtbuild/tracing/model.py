@@ -37,19 +37,21 @@ class Unreadable(int):
 
 
 class Cut(bytes):
-    """The beginning of a string that may be longer: so many bytes were wanted, and none of them is its end."""
+    """The beginning of a string that may be longer: so many bytes were wanted, or can be read, and none of them is its
+    end."""
 
     __slots__ = ()
 
 
-def string(raw: bytes, longest: int) -> bytes:
-    """Return the value of a string of which at most `longest` bytes were read."""
-    return Cut(raw) if len(raw) >= longest else raw
+def string(raw: bytes, longest: int, *, is_cut: bool = False) -> bytes:
+    """Return the value of a string of which at most `longest` bytes were read. `is_cut`: what follows can't be."""
+    return Cut(raw) if is_cut or len(raw) >= longest else raw
 
 
 # int for integers and pointers, float for floating point, bytes for strings (without the NUL; at most
-# `Plan.string_size` bytes, Cut where there may be more), None for the string that NULL is,
-# Unreadable for a string at an address that can't be read. A value that an engine can't get at all is MISSING.
+# `Plan.string_size` bytes, Cut where there may be more or it goes on in memory that can't be read), None for the string
+# that NULL is, Unreadable for a string at an address that can't be read. A value that an engine can't get at all is
+# MISSING.
 Value = int | float | bytes | None
 
 

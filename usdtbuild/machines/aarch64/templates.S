@@ -11,6 +11,7 @@
         .size   \name, . - \name
         .endm
 
+        CUT = 62
         RINGS_BITS = 4           // as on x86-64
         RING_HEADER = 4096
         HEAD = 0
@@ -343,7 +344,8 @@ end claim_kept_\way
         b.lo    \known
         .endm
 
-# Copy the string at x4 to 8(x5), its length to (x5): -1 if it can't be read. Changes x0 to x4, x8, x9.
+# Copy the string at x4 to 8(x5), its length to (x5): -1 if it can't be read, with the bit CUT if it goes on where
+# nothing can be. Changes x0 to x4, x8, x9.
 # Each page is tried once, where the string enters it. Behind a string the memory may be another's, with another tag:
 # then tags are not checked while bytes are read (`before` and `after`).
         .macro  copy_string name, before, after
@@ -368,6 +370,7 @@ template \name
         \after
         b       1b
 3:      cbz     x9, 6f                  // at the first byte: the -1 stays; later: what is there is kept
+        orr     x9, x9, #1 << CUT
         b       5f
 4:      \after
 5:      str     x9, [x5]
@@ -885,6 +888,7 @@ template add_text
         bl      copy
         ldr     x0, [x5]
         tbnz    x0, #63, 1f
+        and     x0, x0, #~(1 << CUT)
         add     x1, x5, x0
         str     xzr, [x1, #8]
         add     x0, x0, #7

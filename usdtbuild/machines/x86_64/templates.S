@@ -33,6 +33,7 @@
         SAVED_RCX = 24
         SAVED_RAX = 32
         KEY = 40                # where a key of several words is made, in the room above: how many bytes, then these
+        CUT = 62                # the bit of a string's length that says so
         KEY_ROOM = 288          # for 256 bytes, and the end of a text
         HELD = KEY + 272        # behind them
         HELD_KEY = KEY + 280
@@ -299,7 +300,8 @@ end claim_kept
         jb      \known
         .endm
 
-# Copy the string at rdx to 8(%rcx), its length to (%rcx): -1 if it can't be read. Changes rax, rcx, rdx.
+# Copy the string at rdx to 8(%rcx), its length to (%rcx): -1 if it can't be read, with the bit CUT if it goes on where
+# nothing can be. Changes rax, rcx, rdx.
 # Each page is tried once, where the string enters it: 8 aligned bytes lie in one page. They are copied at once, with
 # what stands behind the string's end in them, if they have room.
 template copy
@@ -352,6 +354,7 @@ template copy
         jmp     1b
 3:      test    %r9, %r9        # at the first byte: the -1 stays; later: what is there is kept
         jz      5f
+        bts     $CUT, %r9
 4:      mov     %r9, (%r8)
 5:      pop     %r11
         pop     %r10
@@ -915,6 +918,7 @@ template add_text
         mov     (%rdi), %rax
         test    %rax, %rax
         js      1f
+        btr     $CUT, %rax
         movq    $0, 8(%rdi,%rax)
         add     $7, %rax
         and     $-8, %rax

@@ -47,6 +47,7 @@ enum { IN_REGISTER = 1, IN_REGISTER_SIGNED }; /* `size` of an instruction that h
 #define FAILED ((uint64_t)1 << 63)
 #define WITHOUT_KEY ((uint64_t)1 << 62)
 #define TESTED ((uint64_t)1 << 61)
+#define CUT ((uint64_t)1 << 62) /* of a text's length */
 
 static char *tables;
 static uint64_t tables_size;
@@ -166,11 +167,12 @@ static inline PLAIN void add_word(key *k, uint64_t word)
 	}
 }
 
-/* The text's length and its bytes, the rest of the last word 0; or -1 and the pointer, if it can't be read. */
+/* The text's length (+ CUT if it goes on where nothing can be read) and its bytes, the rest of the last word 0; or -1 and the pointer, if it can't be read. */
 static PLAIN void add_text(const live_program *p, key *k, uintptr_t text)
 {
 	unsigned char *to = (unsigned char *)k->words + k->used + 8;
 	uint32_t room = (uint32_t)sizeof k->words - k->used, size = 0, most;
+	uint64_t cut = 0;
 
 	if (room < 16)
 		return;
@@ -180,13 +182,15 @@ static PLAIN void add_text(const live_program *p, key *k, uintptr_t text)
 		return;
 	}
 	for (most = p->longest < room - 8 ? p->longest : room - 8; size < most; size++, text++) {
-		if (size && !(text & 4095) && !is_readable(p, text))
+		if (size && !(text & 4095) && !is_readable(p, text)) {
+			cut = CUT;
 			break;
+		}
 		to[size] = *(const volatile unsigned char *)text;
 		if (!to[size])
 			break;
 	}
-	add_word(k, size);
+	add_word(k, size | cut);
 	k->used += (size + 7) & ~7u;
 	for (most = size; most & 7; most++) {
 		to[most] = 0;

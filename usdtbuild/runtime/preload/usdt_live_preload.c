@@ -39,7 +39,7 @@
 
 #include "rules.h"
 
-enum { ARGUMENTS = 12, TEXT = 128, SLOT = 256 };
+enum { ARGUMENTS = 12, TEXT = 128, SLOT = 256, CUT = 128 };
 
 /* The first page of `ring`. `head` is what was begun, `tail` what the reader has taken; a slot is whole when its `sequence` is its number plus one. */
 typedef struct ring_header {
@@ -50,7 +50,7 @@ typedef struct slot {
 	uint64_t sequence, time;
 	uint32_t pid, tid, point, text_used;
 	uint64_t values[ARGUMENTS];
-	unsigned char text[TEXT]; /* strings, each with its length before it (one byte; 255: not readable) */
+	unsigned char text[TEXT]; /* strings, each with its length before it (one byte; 255: not readable; with CUT: it goes on where nothing can be read) */
 } slot;
 
 static ring_header *ring;
@@ -84,7 +84,9 @@ USDT_LIVE_FAST_HANDLER uint32_t live_point_number(const usdt_live_point *shown)
 
 static int is_text(const usdt_live_argument_place *place)
 {
-	return strstr(place->type, "char") && strchr(place->type, '*') && !strstr(place->type, "**");
+	const char *type = place->type;
+
+	return !strcmp(type, "string") || (strstr(type, "char") && strchr(type, '*') && !strstr(type, "**"));
 }
 
 /* The kernel copies, and says if there is nothing: a wild pointer harms nobody. */
@@ -107,6 +109,8 @@ static void copy_text(slot *s, uint64_t number, uintptr_t from)
 	end = memchr(length + 1, '\0', (size_t)got);
 	*length = (unsigned char)(end ? (size_t)(end - length - 1) : (size_t)got);
 	s->text_used += 1u + *length;
+	if (!end && (size_t)got < most)
+		*length |= CUT;
 }
 
 static void record_hit(const usdt_live_hit *h)

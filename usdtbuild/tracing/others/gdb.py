@@ -25,7 +25,7 @@ from ..errors import TracerError
 from ..hosts import HOST
 from ..loader import find_loader
 from ..maps import Memory, areas
-from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Stops, Totals, Unreadable, string
+from ..model import COUNT, MISSING, PROBE, STRING, Cut, Event, Refusal, Stops, Totals, Unreadable, string
 from ..numbering import Numbering
 from ..running import status_field
 from ..selection import select as find
@@ -263,7 +263,7 @@ class Gdb(Tracer):
             if bits is None:
                 values.append(MISSING)
             elif isinstance(bits, list):
-                values.append(Unreadable(bits[0]))
+                values.append(Unreadable(bits[0]) if isinstance(bits[0], int) else Cut(bits[0].encode("latin-1")))
             elif argument.kind == STRING:
                 values.append(string(bits.encode("latin-1"), self.wish.string_size) if isinstance(bits, str) else None)
             else:

@@ -11,6 +11,8 @@ An answer is {"names": probes to break at, "sites": {address: for each argument 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import queue
@@ -87,6 +89,12 @@ class Sites:
         self._strings: dict[int, list[bool]] = {}
         self._is_new = False
         self._watched: dict[str, Watch] = {}
+        self._libc: Any = None
+        with contextlib.suppress(ImportError, AttributeError):
+            import ctypes
+
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._libc.process_vm_readv  # noqa: B018 - whether it is there
 
     def take(self, answer: dict[str, Any]) -> None:
         """Watch what an answer asks for, from when the process goes on."""
@@ -124,15 +132,30 @@ class Sites:
             self.link.tell(now, gdb.selected_thread().ptid[1], address, values)
 
     def _read(self, position: int, is_text: bool) -> Any:
-        """Return an argument's bits; a string as text (Latin-1), and as a list of its address if it can't be read."""
+        """Return an argument's bits; a string as text (Latin-1), in a list if it goes on where nothing can be read, and
+        as a list of its address if it can't be read at all."""
         try:
             value = number(position, 8, False)
         except gdb.error:
             return None
         try:
-            return string(value, self._longest).decode("latin-1") if is_text and value else value
+            if not (is_text and value):
+                return value
+            text, is_cut = string(value, self._longest, self._may_read)
+            return [text.decode("latin-1")] if is_cut else text.decode("latin-1")
         except (gdb.error, OverflowError):
             return [value]
+
+    def _may_read(self, address: int) -> bool:
+        """Whether the program itself can read there, of which gdb knows nothing; True if that can't be told."""
+        if self._libc is None:
+            return True
+        import ctypes
+
+        byte = ctypes.create_string_buffer(1)
+        here, there = ((ctypes.c_size_t * 2)(at, 1) for at in (ctypes.addressof(byte), address))
+        got = self._libc.process_vm_readv(gdb.selected_inferior().pid, here, 1, there, 1, 0)
+        return got >= 0 or ctypes.get_errno() != errno.EFAULT
 
 
 # -- what scripts for people have of it, too (`scripts.gdb`) ----------------------------------------------------------
@@ -157,17 +180,25 @@ def number(index: int, size: int, signed: bool) -> int:
     return bits - (1 << 8 * size) if signed and bits >> 8 * size - 1 else bits
 
 
-def string(address: int, longest: int) -> bytes:
-    """Return the string at an address, at most so many bytes. Raises gdb.error and OverflowError."""
+def string(address: int, longest: int, may_read: Callable[[int], bool] = lambda _: True) -> tuple[bytes, bool]:
+    """Return the string at an address, at most so many bytes, and whether it goes on where nothing can be read. Raises
+    gdb.error and OverflowError."""
     found = b""
     while len(found) < longest:
         at = address + len(found)
-        piece = gdb.selected_inferior().read_memory(at, min(longest - len(found), 4096 - at % 4096))
+        try:
+            if not may_read(at):
+                raise gdb.MemoryError("not for the program")
+            piece = gdb.selected_inferior().read_memory(at, min(longest - len(found), 4096 - at % 4096))
+        except gdb.error:
+            if not found:
+                raise
+            return found, True
         before, end, _ = bytes(piece).partition(b"\0")
         found += before
         if end:
             break
-    return found
+    return found, False
 
 
 # -- the way ----------------------------------------------------------------------------------------------------------

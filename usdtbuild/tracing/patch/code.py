@@ -18,6 +18,8 @@ A record is a slot of a ring, and every thread that hits claims the next slot of
     28  missing    u32   bit i: argument i lies in memory that can't be read
     32  arguments, 8 bytes each; behind them for each string its length (i64, -1: can't be read) and its bytes
 
+A string that goes on where nothing can be read has CUT in its length.
+
 A ring is a page with `head` (0: slots claimed), `tail` (64: slots read) and `ready` (72: how many slots, from the first
 on, the tracer has given memory), then its slots. A full ring takes nothing, nor does one whose next slot isn't ready,
 and the hit is counted as lost. Claims are atomic, so it doesn't matter when two threads share a ring, or a signal
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
 HEADER, HEAD, TAIL, READY, GONE, WAITED, STOP, RING_HEADER = 32, 0, 64, 72, 80, 88, 128, 4096
 RINGS = 16
+CUT = 1 << 62
 SAVED = 168  # bytes from the stack pointer up to the program's own, behind `save_all`: the red zone, and 5 registers
 
 

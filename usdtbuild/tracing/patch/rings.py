@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import native
 from ..model import FLOAT, FRAMES, MISSING, STACK, STRING, Event, Unreadable, string
 from ..spare import spare_memory
-from .code import GONE, HEAD, HEADER, READY, RING_HEADER, RINGS, TAIL, WAITED, Shape
+from .code import CUT, GONE, HEAD, HEADER, READY, RING_HEADER, RINGS, TAIL, WAITED, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -344,14 +344,15 @@ def _reader(spec: SiteSpec, longest: int) -> Callable[[bytes, int], tuple[Value,
             length = int.from_bytes(raw[at + place : at + place + 8], "little", signed=True)
             if pointer is MISSING:
                 continue
-            if length > longest:
+            size = length & ~CUT
+            if size > longest:
                 return None
             if not pointer:
                 values[index] = None
             elif length < 0:
                 values[index] = Unreadable(pointer)
             else:
-                values[index] = string(raw[at + place + 8 : at + place + 8 + length], longest)
+                values[index] = string(raw[at + place + 8 : at + place + 8 + size], longest, is_cut=size != length)
         return tuple(values)
 
     def with_stacks(raw: bytes, at: int) -> tuple[Value, ...] | None:

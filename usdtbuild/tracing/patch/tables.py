@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..measures import Cell, Table, Unpaired
 from ..model import Unreadable, string
+from .code import CUT
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
@@ -182,9 +183,9 @@ def _words_key(words: memoryview, string_size: int) -> Key:
         value, kind, kinds, at = numbers[at], kinds & 3, kinds >> 2, at + 1
         if kind != TEXT:
             found.append(signed(value, 64) if kind == SIGNED else value)
-        elif value <= min(string_size, 8 * (len(numbers) - at)):
-            found.append(string(bytes(words[8 * at : 8 * at + value]), string_size))
-            at += -(-value // 8)
+        elif (size := value & ~CUT) <= min(string_size, 8 * (len(numbers) - at)):
+            found.append(string(bytes(words[8 * at : 8 * at + size]), string_size, is_cut=size != value))
+            at += -(-size // 8)
         elif value == (1 << 64) - 1 and at < len(numbers):
             found.append(Unreadable(numbers[at]) if numbers[at] else None)
             at += 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...limits import PACKET_SENT, SERVER_OBJECT, THREADS
 from ..errors import TracerError
+from ..model import string
 from . import registers as described
 from .registers import Registers
 
@@ -129,9 +130,10 @@ class Server:
         return int.from_bytes(raw, "little" if self.machine.little else "big") if len(raw) == size else None
 
     def text(self, address: int, longest: int) -> bytes | None:
-        """Return the string at an address, at most `longest` bytes; None if nothing is there."""
+        """Return the string at an address, at most `longest` bytes, Cut where memory ends; None if nothing is there."""
         found = self.read(address, longest)
-        return found.partition(b"\0")[0] if found else None
+        text, end, _ = found.partition(b"\0")
+        return string(text, longest, is_cut=not end) if found else None
 
     def write_number(self, address: int, value: int, size: int) -> bool:
         """Write a number; return whether it could be."""
