@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -305,3 +306,59 @@ def test_strings_end_where_the_program_can_not_read(
     shown = usdtbuild("trace", "--engine", engine, "-P", "edges:*", *more, "--", edges).stdout
     found = [re.sub("0x[0-9a-f]{6,}", "0x...", text) for text in re.findall(r'0x[0-9a-f]+|"\w*"(?:\.\.\.)?', shown)]
     assert sorted(found) == ['"aaa"...', '"aaaa"...', '"end"', *["0x..."] * (2 if "--filter" not in more else 0)]
+
+
+FLOATS = r"""
+#include <math.h>
+#include <unistd.h>
+#include "floats.h"
+int main(void)
+{
+    volatile double values[] = {1, -1, NAN, INFINITY, -INFINITY, 0, -NAN, 2.5};
+    for (int i = 0; i < 8; i++) {
+        double value = values[i];
+        FLOATS_ONE(i, value);
+        getppid();
+    }
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def floats(run: Any, tmp_path_factory: Any) -> Path:
+    provider = "provider floats { probe one(int i, double d); };\n"
+    return built_with_probes(run, tmp_path_factory.mktemp("floats"), "floats", provider, FLOATS, "-O2", "-DUSDT_LIVE")
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap", "inside", "gdb"])
+@pytest.mark.parametrize(
+    ("test", "passing"),
+    [("not (d > 0)", [1, 4, 5]), ("d <= 0", [1, 4, 5]), ("not (d == 1)", [1, 2, 3, 4, 5, 6, 7]),
+     ("not (d == d)", [2, 6]), ("d > 0 or not (d < -5)", [0, 1, 3, 5, 7])],
+)  # fmt: skip
+def test_nan_in_filters(floats: Path, usdtbuild: Any, need: Any, engine: str, test: str, passing: list[int]) -> None:
+    """The engine tests them where the hit happens, or the tracer."""
+    if engine == "gdb":
+        need("gdb")
+    shown = usdtbuild("trace", "--engine", engine, "-P", "floats:*", "--filter", test, "--", floats).stdout
+    assert [int(one) for one in re.findall(r" i=(\d)", shown)] == passing
+
+
+def test_infinite_values_and_nan_are_counted_apart(floats: Path, usdtbuild: Any) -> None:
+    def traced(*words: str) -> list[str]:
+        shown: str = usdtbuild("trace", "-P", "floats:*", *words, "--", floats).stdout
+        return [" ".join(line.split()) for line in shown.splitlines()]
+
+    odd = "; 4 more are infinite or NaN"
+    sum_ = f"floats:one d: 4 hits, sum 2.5, mean 0.625, min -1, max 2.5{odd}"
+    assert traced("--sum", "d") == [sum_]
+    assert traced("--histogram", "d")[0] == f"floats:one d: 4 values from -1 to 2.5, mean 0.625{odd}"
+    assert traced("--sum", "d", "--by", "i")[:3] == [
+        f"floats:one d by i: 4 values in 4 hits{odd}", "hits sum mean min max i", "1 2.5 2.5 2.5 2.5 7"]  # fmt: skip
+    assert traced("--histogram", "d", "--by", "i")[0] == f"floats:one d by i: 4 values in 4 hits{odd}"
+    only = "--filter", "not (d == d)"
+    for one in ("--sum", "--histogram"):
+        assert traced(one, "d", *only) == ["floats:one d: no finite values; 2 more are infinite or NaN"]
+    (line,) = map(json.loads, traced("--json", "--sum", "d"))
+    assert (line["not_finite"], line["rows"][0]["hits"]) == ({"floats:one d": 4}, 4)

@@ -60,9 +60,9 @@ def test_histogram_by_steps_leaves_long_gaps_out() -> None:
     ]
 
 
-def test_histogram_of_floats_leaves_out_what_is_no_number() -> None:
+def test_histogram_of_floats_counts_apart_what_is_no_number() -> None:
     assert lines(written(Histogram, "ratio,0.1")) == [
-        "server:mark ratio: 1 values from 0.25 to 0.25, mean 0.25",
+        "server:mark ratio: 1 values from 0.25 to 0.25, mean 0.25; 1 more are infinite or NaN",
         "[0.2, 0.3) 1 ########################################",
     ]
 

@@ -71,6 +71,10 @@ class Table(Output):
         """Return how many hits it has not paired, by why; nothing where none are."""
         return {}
 
+    def odd(self) -> dict[str, int]:
+        """Return how many values belong to no row because they are infinite or NaN, by the name of the table."""
+        return {}
+
 
 def needs_of(outputs: Sequence[Output]) -> str:
     """Return what is needed to satisfy all of some outputs."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import IO, TYPE_CHECKING
 
 from ...errors import UsageError
@@ -36,11 +38,12 @@ class By(Table):
         self._values: dict[int, int] = {}
         self._seen: dict[int, dict[str, Cell]] = {}  # by table
         self._rest: dict[int, Cell] = {}
+        self._odd: Counter[int] = Counter()  # values that belong to no sum, by table
         self._is_part = False
 
     def renew(self) -> None:
         """Forget all hits."""
-        self._seen, self._rest, self._is_part = {}, {}, True
+        self._seen, self._rest, self._odd, self._is_part = {}, {}, Counter(), True
 
     def start(self, targets: Sequence[Target]) -> None:
         """Find the arguments. Raises UsageError, but not for targets that come later: those it leaves out."""
@@ -66,7 +69,9 @@ class By(Table):
             if event.target not in self._keys.places:
                 continue
             value = number_of(event, self._values[event.target]) if self._of else 0
-            if value is not None:
+            if value is not None and not math.isfinite(value):
+                self._odd[self._keys.group(event.target)] += 1
+            elif value is not None:
                 self._cell(event.target, self._keys.of_event(event)).add(value)
 
     def _cell(self, number: int, shown: str) -> Cell:
@@ -94,6 +99,9 @@ class By(Table):
         """Write the tables, the most hits or the greatest sum first; keys of which these are the same by their text."""
         headings = self._headings()
         for number, heading in headings.items():
+            if not self._seen.get(number):
+                self._stream.write(f"{heading}: no finite values{lost_too(report, [], self._odd[number])}\n")
+                continue
             (self._write_by if self._name else self._write_sum)(number, heading, report)
         if not headings:
             self._stream.write(f"no values of {self._of or self._keys.shown} were seen\n")
@@ -102,12 +110,16 @@ class By(Table):
     def _headings(self) -> dict[int, str]:
         """Return what the tables are called, of targets that were hit."""
         groups = dict.fromkeys(self._keys.group(one) for one in self._keys.places)
-        return self._keys.headings([one for one in groups if self._seen.get(one)], self._values)
+        return self._keys.headings([one for one in groups if self._seen.get(one) or self._odd[one]], self._values)
+
+    def odd(self) -> dict[str, int]:
+        """Return how many values were infinite or NaN, by table."""
+        return {heading: self._odd[number] for number, heading in self._headings().items() if self._odd[number]}
 
     def _sorted(self, number: int) -> list[tuple[str, Cell]]:
         """Return a target's keys, those with the most hits or the greatest sum first."""
         return sorted(
-            self._seen[number].items(), key=lambda row: (-(row[1].total if self._of else row[1].count), row[0])
+            self._seen.get(number, {}).items(), key=lambda row: (-(row[1].total if self._of else row[1].count), row[0])
         )
 
     def rows(self, _: Report) -> list[Row]:
@@ -124,7 +136,7 @@ class By(Table):
 
     def _write_sum(self, number: int, heading: str, report: Report) -> None:
         (cell,) = self._seen[number].values()
-        lost = lost_too(report, [number])
+        lost = lost_too(report, [number], self._odd[number])
         start = f"{heading}: {cell.count} hits, sum {number_text(cell.total)}, mean {cell.total / cell.count:.6g}"
         if self._is_part:  # of which the extremes aren't known
             self._stream.write(f"{start}{lost}\n")
@@ -136,7 +148,7 @@ class By(Table):
     def _write_by(self, group: int, heading: str, report: Report) -> None:
         seen, rest = self._seen[group], self._rest.get(group, Cell())
         total = sum(cell.count for cell in seen.values()) + rest.count
-        rows, lost = self._sorted(group), lost_too(report, self._keys.members(group))
+        rows, lost = self._sorted(group), lost_too(report, self._keys.members(group), self._odd[group])
         values = f"{len(seen)} values" if len(seen) != 1 else "1 value"
         by = f" by {self._keys.shown}" if self._of else ""
         self._stream.write(f"{heading}{by}: {values} in {total} hits{lost}\n")

@@ -92,6 +92,8 @@ class EveryJson(Every):
         rows: list[Row] = [row for one in tables if one.needs != COUNTS for row in one.rows(report)]
         if rows:
             line["rows"] = [row.as_json() for row in rows]
+        if odd := {name: count for one in tables for name, count in one.odd().items()}:
+            line["not_finite"] = odd
         unpaired: Counter[str] = Counter()
         for one in tables:
             unpaired.update(one.unpaired())

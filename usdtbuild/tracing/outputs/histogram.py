@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import IO, TYPE_CHECKING
 
 from ...errors import UsageError
@@ -55,10 +57,11 @@ class Histogram(Table):
         self._places: dict[int, int] = {}
         self._seen: dict[int, dict[str, Distribution]] = {}  # by table
         self._rest: dict[int, Distribution] = {}
+        self._odd: Counter[int] = Counter()  # values that belong to no class, by table
 
     def renew(self) -> None:
         """Forget all values."""
-        self._seen, self._rest = {}, {}
+        self._seen, self._rest, self._odd = {}, {}, Counter()
 
     def start(self, targets: Sequence[Target]) -> None:
         """Find the arguments. Raises UsageError, but not for targets that come later: those it leaves out."""
@@ -78,7 +81,9 @@ class Histogram(Table):
         for event in events:
             if event.target in self._keys.places:
                 value = number_of(event, self._places[event.target])
-                if value is not None:
+                if value is not None and not math.isfinite(value):
+                    self._odd[self._keys.group(event.target)] += 1
+                elif value is not None:
                     self._distribution(event.target, self._keys.of_event(event)).add(value)
 
     def _distribution(self, number: int, key: str) -> Distribution:
@@ -108,7 +113,10 @@ class Histogram(Table):
         """Write the distributions."""
         headings = self._headings()
         for group, heading in headings.items():
-            lost = lost_too(report, self._keys.members(group))
+            lost = lost_too(report, self._keys.members(group), self._odd[group])
+            if not self._seen.get(group):
+                self._stream.write(f"{heading}: no finite values{lost}\n")
+                continue
             self._stream.writelines(
                 self._rows(group, heading, lost) if self._keys.names else self._drawn(group, heading, lost)
             )
@@ -158,13 +166,18 @@ class Histogram(Table):
         return f"{value:g}" if floating else number_text(value)
 
     def _sorted(self, group: int) -> list[tuple[str, Distribution]]:
-        return sorted(self._seen[group].items(), key=lambda row: (-row[1].all.count, row[0]))
+        return sorted(self._seen.get(group, {}).items(), key=lambda row: (-row[1].all.count, row[0]))
 
     def _headings(self) -> dict[int, str]:
         """Return what the distributions are called, of targets that were hit."""
         groups = dict.fromkeys(self._keys.group(number) for number in self._keys.places)
-        hit = [group for group in groups if any(one.all.count for one in self._seen.get(group, {}).values())]
+        hit = [group for group in groups
+               if self._odd[group] or any(one.all.count for one in self._seen.get(group, {}).values())]  # fmt: skip
         return self._keys.headings(hit, self._places)
+
+    def odd(self) -> dict[str, int]:
+        """Return how many values were infinite or NaN, by table."""
+        return {heading: self._odd[group] for group, heading in self._headings().items() if self._odd[group]}
 
     def rows(self, _: Report) -> list[Row]:
         """Return a row for each distribution."""

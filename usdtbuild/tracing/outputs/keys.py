@@ -120,10 +120,10 @@ def find_argument(option: str, name: str, targets: Sequence[Target]) -> dict[int
     return found
 
 
-def lost_too(report: Report, numbers: Iterable[int]) -> str:
-    """Return what a heading says of hits of some targets that were lost."""
+def lost_too(report: Report, numbers: Iterable[int], odd: int = 0) -> str:
+    """Return what a heading says of hits of some targets that were lost, and of values that are infinite or NaN."""
     lost = sum(report.lost[number] for number in numbers)
-    return f"; {lost} more were lost" if lost else ""
+    return (f"; {odd} more are infinite or NaN" if odd else "") + (f"; {lost} more were lost" if lost else "")
 
 
 def _places(name: str, targets: Sequence[Target]) -> Mapping[int, int]:
