@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from .model import Provider
+    from .provider.enumerators import Values
     from .tracing.absent import Absent
     from .tracing.follower import Follower
     from .tracing.job import Job
@@ -397,13 +398,15 @@ def trace(
     sieve = None if where is None else Sieve(Filter(where, string_size), is_open=is_open)
     if returns and not functions and not calls:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
-    declared = tuple(provider for path in _each(providers) for provider in _declared(path))
+    read = [_declared(path) for path in _each(providers)]
+    declared = tuple(provider for found, _ in read for provider in found)
+    enumerators = tuple(one for _, found in read for one in found.items())
     patterns = (_each(probes), _each(functions), _each(exclude), _with_absolute(_each(modules)))
     for option, given in zip(("-P", "-F", "-x", "--module", "-L"), (*patterns, _each(calls))):
         if "" in given:
             raise UsageError(f"{option}: the pattern is empty; say what it is to match (* matches all)")
     wanted = Wanted(*patterns, declared, _each(calls), returns, min_size, mangled=mangled, members=members,
-                    shown_as=tuple(map(parsed, _each(show_as))))  # fmt: skip
+                    shown_as=tuple(map(parsed, _each(show_as))), enumerators=enumerators)  # fmt: skip
     job = Job(wanted, engine=engine, pids=pids, running=running, exes=programs, argv=argv,
               cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
               env=dict(os.environ if env is None else env), remote=remote, emulator=words, sysroot=sysroot,
@@ -423,10 +426,14 @@ def _with_absolute(modules: tuple[str, ...]) -> tuple[str, ...]:
     return (*modules, *map(os.path.abspath, relative))
 
 
-def _declared(path: str | os.PathLike[str]) -> Sequence[Provider]:
-    from .provider.parser import parse_file
+def _declared(path: str | os.PathLike[str]) -> tuple[Sequence[Provider], dict[str, Values]]:
+    """Return what a provider file declares, and the enumerators in it. Raises ParseError and InputError."""
+    from .provider.enumerators import enumerators
+    from .provider.parser import parse_bytes, read_file
 
-    return parse_file(os.fspath(path))
+    name = os.fspath(path)
+    data = read_file(name)
+    return parse_bytes(data, name), enumerators(data.decode("utf-8-sig", "replace"))
 
 
 def _heading(

@@ -10,6 +10,7 @@ import click
 from .. import apart
 from ..errors import InputError, UsageError
 from ..limits import PROVIDER_FILE
+from ..provider.enumerators import enumerators
 from ..provider.parser import check_content, parse_bytes
 from ..scripts import LANGUAGES
 from ..scripts.wish import PROGRAM, Wish, of_file, of_providers, plain_path
@@ -21,6 +22,7 @@ from .say import echo
 
 if TYPE_CHECKING:
     from ..model import Provider
+    from ..provider.enumerators import Values
 
 
 @click.command(name="script", short_help="Write a program for another tracer that watches a file's probes.")
@@ -58,9 +60,11 @@ def command(
     asked = shlex.join(["usdtbuild", "script", language, file, *_given(click.get_current_context())])
 
     def run(_: object) -> int:
-        wanted = Wanted(patterns, providers=tuple(one for path in providers for one in _declared(path)))
+        read = [_declared(path) for path in (*providers, *([file] if file.endswith(".d") else []))]
+        named = tuple(one for _, found in read for one in found.items())
+        wanted = Wanted(patterns, providers=tuple(one for found, _ in read for one in found), enumerators=named)
         if file.endswith(".d"):
-            program, targets = PROGRAM, tuple(of_providers(_declared(file), wanted))
+            program, targets = PROGRAM, tuple(of_providers(read[-1][0], wanted))
         else:
             program, targets = plain_path(file), tuple(of_file(file, wanted))
         if not targets:
@@ -73,15 +77,16 @@ def command(
     return look(user, (file, *providers), run)
 
 
-def _declared(path: str) -> tuple[Provider, ...]:
-    """Return what a provider file declares, which the parent opens. Raises ParseError, InputError."""
+def _declared(path: str) -> tuple[tuple[Provider, ...], dict[str, Values]]:
+    """Return what a provider file declares, which the parent opens, and the enumerators in it. Raises ParseError,
+    InputError."""
     opened = apart.open_named(path)
     if opened is None:
         raise InputError(path, "is a folder")
     with opened:
         data = bytes(opened.view[: PROVIDER_FILE + 1])
     check_content(data, path)
-    return parse_bytes(data, path)
+    return parse_bytes(data, path), enumerators(data.decode("utf-8-sig", "replace"))
 
 
 def _given(context: click.Context) -> list[str]:

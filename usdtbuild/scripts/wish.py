@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError, UsageError
 from ..inspection.targets import Loaded, files
-from ..tracing.filters import Comparison, argument_index
+from ..tracing.filters import Comparison, argument_index, with_values
 from ..tracing.model import FLOAT, PROBE, STRING, Argument, Module, Target
 from ..tracing.predicates import BEGIN, END
-from ..tracing.selection import Wanted, declared_argument, is_meant, targets_in
+from ..tracing.selection import Wanted, declared_argument, is_meant, targets_in, with_enumerators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -142,7 +142,7 @@ class Words(NamedTuple):
         return word.join(f"({self._said(part, target)})" for part in tree.parts)
 
     def _compared(self, tree: Comparison, target: Target) -> str:
-        left, right, sign = tree.left, tree.right, tree.sign
+        left, sign, right, _ = with_values(tree, target)
         texts = [one.literal for one in (left, right) if isinstance(one.literal, bytes)]
         if texts:
             place = argument_index(target, left.name or right.name)
@@ -274,7 +274,8 @@ def of_providers(providers: Sequence[Provider], wanted: Wanted) -> Iterator[Targ
         for probe in provider.probes:
             if wanted.takes_probe(provider.name, probe.sdt_name):
                 arguments = [declared_argument(one, one.type.size64, signed=one.type.signed) for one in probe.arguments]
-                yield Target(0, PROBE, provider.name, probe.sdt_name, module, tuple(arguments), ())
+                target = Target(0, PROBE, provider.name, probe.sdt_name, module, tuple(arguments), ())
+                yield with_enumerators(target, wanted)
 
 
 def plain_path(path: str) -> str:

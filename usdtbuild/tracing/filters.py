@@ -176,8 +176,12 @@ class Filter:
             if index < 0 and operand.name in _OWN:
                 return INTEGER
             if index < 0:
-                names = [name for _, name in _argument(target, other.name).values][:_FEW]
+                compared = _argument(target, other.name)
+                names = [name for _, name in compared.values][:_FEW]
                 there = f"values of {other.name} are {', '.join(names)}" if names else said_arguments(target)
+                if not names and "enum " in compared.type:
+                    there += (f"; what {other.name} ({compared.type}) calls its values isn't known: write a number, or"
+                              " name a file that declares them, --provider FILE.d")  # fmt: skip
                 self._fail(operand.at, f"{target.title} has no argument {operand.name}; {there}")
             return target.arguments[index].kind
         return "" if operand.literal is None else STRING if isinstance(operand.literal, bytes) else FLOAT

@@ -48,7 +48,7 @@ from .model import (
 )
 from .patch.plausible import DAMAGED, Plausible, fits
 from .programs import Point, Programs, operand
-from .selection import EXCLUDE_RULE, FUNCTION_RULE, PROBE_RULE
+from .selection import EXCLUDE_RULE, FUNCTION_RULE, PROBE_RULE, with_enumerators
 from .spawn import Spawned
 from .tracer import Reading, Tracer
 
@@ -252,7 +252,8 @@ class Inside(Tracer):
         module = Module(path, int(bias, 16), path, 0)
         kind = ENTER if is_function else PROBE
         written, mangled = self._written.get(name, ""), self.wish.wanted.mangled
-        self.targets.append(Target(number, kind, provider, name, module, shown, (site,), written, mangled))
+        target = Target(number, kind, provider, name, module, shown, (site,), written, mangled)
+        self.targets.append(target if is_function else with_enumerators(target, self.wish.wanted))
 
     def _answer(self) -> None:
         """Send programs for new points: the program waits for them before it hits any."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..inspection.probes import SeenArgument as Shown
     from ..inspection.targets import Loaded
     from ..model import Provider
+    from ..provider.enumerators import Values
     from .model import As
 
 _JUMP_SIZE = 5  # the longest thing that a site becomes
@@ -55,7 +56,7 @@ class Wanted(NamedTuple):
     C++ and Rust are known by all that `demangle.all_spellings` says; `mangled`: they are shown as they are linked.
     `members`: structures among functions' arguments are taken apart so many times. `frames`: with calls and returns of
     functions it is recorded where they are on the stack, and no breakpoint comes: some returns aren't seen then.
-    `shown_as`: arguments that the user gives a type.
+    `shown_as`: arguments that the user gives a type. `enumerators`: types with the names of their values.
     """
 
     probes: tuple[str, ...] = ()
@@ -71,6 +72,7 @@ class Wanted(NamedTuple):
     members: int = 1
     frames: bool = False
     shown_as: tuple[As, ...] = ()
+    enumerators: tuple[tuple[str, Values], ...] = ()
 
     @property
     def ordered(self) -> tuple[tuple[str, str], ...]:
@@ -214,7 +216,7 @@ def targets_in(
                 if not all(_may_count(image, site.semaphore) for site in probe.sites):
                     refuse(Refusal(f"{probe.provider}:{probe.name}", _NO_SEMAPHORE))
                     continue
-                target = probe_target(number, seen, probe, module, wanted.providers)
+                target = with_enumerators(probe_target(number, seen, probe, module, wanted.providers), wanted)
                 yield target._replace(sites=tuple(_with_near(site, places) for site in target.sites))
                 number += 1
     if wanted.functions:
@@ -252,6 +254,17 @@ def probe_target(
         for site in probe.sites
     )
     return Target(number, PROBE, probe.provider, probe.name, module, arguments, tuple(sites))
+
+
+def with_enumerators(target: Target, wanted: Wanted) -> Target:
+    """Return a probe whose arguments know what their types call some values."""
+    known = dict(wanted.enumerators)
+    if not known:
+        return target
+    types = (" ".join(word for word in one.type.split() if word != "const") for one in target.arguments)
+    return target._replace(
+        arguments=tuple(one._replace(values=known.get(type_, ())) for one, type_ in zip(target.arguments, types))
+    )
 
 
 def _may_count(image: Image, semaphore: Semaphore | None) -> bool:
