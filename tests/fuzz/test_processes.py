@@ -133,7 +133,7 @@ def read_rings(content: bytes) -> None:
 
 
 def produce(memory: mmap.mmap, start: int) -> None:
-    """Write a good record, as a stub does."""
+    """Write a good record, as a trampoline does."""
     (head,), (tail,) = (struct.unpack_from("<Q", memory, start + at) for at in (HEAD, TAIL))
     if head - tail >= SHAPE.slots or head >= 1 << 63:
         return

@@ -1,4 +1,4 @@
-"""How begins and ends are paired, as plainly as can be: what the stubs of every machine are held against."""
+"""How begins and ends are paired, as plainly as can be: what the trampolines of every machine are held against."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stubs for aarch64, as the patch engine writes them, run by qemu: counts, records, what they leave as it was."""
+"""Trampolines for aarch64, as the patch engine writes them, run by qemu: counts, records, what they leave as it was."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from usdtbuild.tracing.predicates import BEGIN, END, NotHereError, Tally, lower,
 
 from .paired import MOST, Paired
 
-SOURCE = Path(__file__).parent / "sources" / "stubs_aarch64.c"
-STUBS, RINGS, CELL, TEXTS = 0x5000000, 0x1000000000, 0x2000000000, 0x3000000000
-COUNTERS = STUBS + 0x80000
+SOURCE = Path(__file__).parent / "sources" / "trampolines_aarch64.c"
+TRAMPOLINES, RINGS, CELL, TEXTS = 0x5000000, 0x1000000000, 0x2000000000, 0x3000000000
+COUNTERS = TRAMPOLINES + 0x80000
 TABLE = COUNTERS + 0x8000
 MEASURES = [Measure("a"), Measure("b"), Measure("", "b"), Measure("", "b", classes=True), Measure("b", "b", 1000),
             Measure("a,b", "c")]  # fmt: skip
@@ -62,7 +62,8 @@ STRING_SIZE = 64
 
 
 class Program(NamedTuple):
-    """The program that runs stubs: its symbols, how it is run, and where a thread has its number (from its pointer)."""
+    """The program that runs trampolines: its symbols, how it is run, and where a thread has its number (from its
+    pointer)."""
 
     path: Path
     symbols: dict[str, int]
@@ -70,14 +71,14 @@ class Program(NamedTuple):
     qemu: str
 
     def run(
-        self, folder: Path, stubs: bytes, words: dict[int, int], cpu: str, *what: str, ready: Any = None
+        self, folder: Path, trampolines: bytes, words: dict[int, int], cpu: str, *what: str, ready: Any = None
     ) -> tuple[list[str], bytearray]:
-        """Run it; return what it said, and the memory of stubs and rings behind it. All slots of these, of the shape
-        `ready`, have memory."""
+        """Run it; return what it said, and the memory of trampolines and rings behind it. All slots of these, of the
+        shape `ready`, have memory."""
         if ready is not None:
             words = {**words, **{RINGS + ring * ready.stride + READY: ready.slots for ring in range(16)}}
-        file = folder / "stubs"
-        file.write_bytes(stubs)
+        file = folder / "trampolines"
+        file.write_bytes(trampolines)
         text = "".join(f"{address:x} {word:x}\n" for address, word in words.items())
         done = subprocess.run(
             [self.qemu, "-cpu", cpu, self.path, file, *what], input=text, capture_output=True, text=True, timeout=120,
@@ -91,7 +92,7 @@ class Program(NamedTuple):
 def program(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], Any]) -> Program:
     """Build it."""
     compiler, qemu = need("aarch64-linux-gnu-gcc"), need("qemu-aarch64")
-    path = tmp_path_factory.mktemp("stubs") / "stubs"
+    path = tmp_path_factory.mktemp("trampolines") / "trampolines"
     options = ["-O1", "-Wall", "-Werror", "-static", "-no-pie", "-pthread"]
     subprocess.run([compiler, *options, SOURCE, "-o", path], check=True)
     with path.open("rb") as file:
@@ -104,7 +105,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], Any]
 
 
 def events_of(memory: bytearray, shape: Any, specs: list[SiteSpec]) -> list[Event]:
-    """Return the records in the rings that the program has written behind its stubs."""
+    """Return the records in the rings that the program has written behind its trampolines."""
     with mmap.mmap(-1, 16 * shape.stride) as data:
         data[:] = bytes(memory[1 << 21 : (1 << 21) + 16 * shape.stride])
         rings, found = Rings(data, 0, shape, lambda start, size: True), bytearray()
@@ -140,7 +141,7 @@ OPERANDS: list[tuple[str, str, Any]] = [
 
 
 class Recording(NamedTuple):
-    """Code that records a site's hits: the routines, and behind them, `at` an address, the site's stub."""
+    """Code that records a site's hits: the routines, and behind them, `at` an address, the site's trampoline."""
 
     code: bytes
     at: int
@@ -160,21 +161,21 @@ def recording(
     stack = sum(one.size for one in names if one.kind == STACK)
     shape = shape_for([len(names)], [sum(strings)], size, ring, stack)
     shape = shape._replace(keeps=until is not None, patience=patience)
-    code, calls = code_aarch64.routines(STUBS, shape, RINGS, CELL, own_number, features)
+    code, calls = code_aarch64.routines(TRAMPOLINES, shape, RINGS, CELL, own_number, features)
     assert len(code) <= code_aarch64.ROUTINES_SIZE
     parsed = [parse_one(text, EM_AARCH64) for text, _ in operands]
     taken = [
         Taken(operand, {STRING: "string", STACK: "stack"}.get(name.kind, ""), HEADER + 8 * index, place, name.size)
         for index, (operand, name, place) in enumerate(zip(parsed, names, places))
     ]
-    at = STUBS + len(code)
+    at = TRAMPOLINES + len(code)
     keeping = Keeping() if until is not None else None
     if until:
         keeping = Keeping(RINGS + STOP, lower(Filter(until), target_of(parsed[:3]), parsed), parsed)
-    stub = code_aarch64.record_stub(at, 0, taken, calls, COUNTERS, site + 4, features, keeping)
-    assert len(stub) <= code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(taken) + 192 * bool(until)
+    trampoline = code_aarch64.record_trampoline(at, 0, taken, calls, COUNTERS, site + 4, features, keeping)
+    assert len(trampoline) <= code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(taken) + 192 * bool(until)
     sizes = tuple((one.size, one.signed, one.floating) for one in parsed)
-    return Recording(code + stub, at, shape, SiteSpec(target, names, sizes, places))
+    return Recording(code + trampoline, at, shape, SiteSpec(target, names, sizes, places))
 
 
 @pytest.mark.parametrize("kind", FEATURES)
@@ -219,18 +220,18 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
 ) -> None:
     features, cpu = FEATURES[kind]
     passes, site = 1000, program.symbols["site_one"]
-    counting = code_aarch64.count_stub(STUBS, COUNTERS, site + 4, features)
+    counting = code_aarch64.count_trampoline(TRAMPOLINES, COUNTERS, site + 4, features)
     assert len(counting) <= code_aarch64.COUNT_SIZE
-    words = {site: a64.branch(site, STUBS)}
+    words = {site: a64.branch(site, TRAMPOLINES)}
     _, memory = program.run(tmp_path, counting, words, cpu, what, str(10 * passes))
-    (count,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
+    (count,) = struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES)
     assert count == 40 * passes if what == "steady" else count >= 40 * passes
     # One ring would hold all that threads do while the site stays.
     operands = [("-8@x0", INTEGER), ("-8@x2", INTEGER), ("-8@x3", POINTER), ("8@x1", STRING)]
     made = recording(site, 0, features, *operands, size=8, ring=1 << 19)
     words = {site: a64.branch(site, made.at)}
     _, memory = program.run(tmp_path, made.code, words, cpu, what, str(passes), ready=made.shape)
-    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
+    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES)
     events: list[Any] = events_of(memory, made.shape, [made.spec])
     assert all(one.values[1:] == (3 * one.values[0], ~one.values[0], b"a text") for one in events)
     if what == "steady":
@@ -245,22 +246,22 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
 def test_arguments_are_evaluated_where_the_hit_happens(
     program: Program, tmp_path: Path, kind: str, wanted: list[Measure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many stubs, one behind the other; all registers, flags and vectors stay as they were."""
+    """Many trampolines, one behind the other; all registers, flags and vectors stay as they were."""
     monkeypatch.setattr(clock, "ticks_at", lambda _: 1)  # the emulator's clock is not ours
     features, cpu = FEATURES[kind]
     made = random.Random(kind)
     pools = [[one for one in OPERANDS if one[1] in of] for of in ((INTEGER,), (STRING,), (FLOAT, INTEGER))]
     words = code_aarch64.words(features)
-    code, calls = evaluated.routines(words, STUBS, CELL, None)
+    code, calls = evaluated.routines(words, TRAMPOLINES, CELL, None)
     assert len(code) <= evaluated.ROUTINES_SIZE
-    begin, expected, site = STUBS + len(code), [], program.symbols["site_all"]
+    begin, expected, site = TRAMPOLINES + len(code), [], program.symbols["site_all"]
     places: dict[Measure, tables.Place] = {}
     added: dict[Measure, Table] = {}
     free = TABLE
 
     def gated(words: evaluated.Words, at: int, action: evaluated.Action, calls: Routines, back: int) -> bytes:
         made = evaluated.gate(words, at, action, calls, back)
-        return made + code_aarch64.count_stub(at + len(made), action.counter, back, features)
+        return made + code_aarch64.count_trampoline(at + len(made), action.counter, back, features)
 
     for _ in range(400):
         chosen, measures = made.sample(pools[0], 3), made.choice(((), (made.choice(wanted),)))
@@ -293,19 +294,19 @@ def test_arguments_are_evaluated_where_the_hit_happens(
             if expected[-1]:
                 add(added.setdefault(tally.measure, Table({}, Cell())), tally, values)
         action = evaluated.Action(predicate, operands, COUNTERS + 8 * (len(expected) - 1), chosen_tables)
-        at = STUBS + len(code)
-        way = gated if not found and len(expected) % 2 else evaluated.stub
+        at = TRAMPOLINES + len(code)
+        way = gated if not found and len(expected) % 2 else evaluated.trampoline
         size = len(way(words, at, action, calls, at))
         assert size <= words.most(plan, target, operands)
         code += way(words, at, action, calls, at + size)
-    code += struct.pack("<I", a64.branch(STUBS + len(code), site + 4))
-    assert len(code) < COUNTERS - STUBS
+    code += struct.pack("<I", a64.branch(TRAMPOLINES + len(code), site + 4))
+    assert len(code) < COUNTERS - TRAMPOLINES
     assert 90 < sum(expected) < len(expected) - 90
     _, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
-    assert struct.unpack_from(f"<{len(expected)}Q", memory, COUNTERS - STUBS) == tuple(map(int, expected))
+    assert struct.unpack_from(f"<{len(expected)}Q", memory, COUNTERS - TRAMPOLINES) == tuple(map(int, expected))
     assert len(added) == len(wanted)
     for measure, table in added.items():
-        assert tables.read(memory, places[measure].address - STUBS, places[measure]) == table
+        assert tables.read(memory, places[measure].address - TRAMPOLINES, places[measure]) == table
 
 
 def add(table: Table, tally: Tally, values: Sequence[Any]) -> None:
@@ -327,12 +328,13 @@ def add(table: Table, tally: Tally, values: Sequence[Any]) -> None:
 def test_begins_and_ends_are_paired_where_they_come(
     program: Program, tmp_path: Path, kind: str, by: str, key: str, tid: str
 ) -> None:
-    """As a stack pairs them, in one pass of many stubs; one that doesn't pass or has no key has its place, too."""
+    """As a stack pairs them, in one pass of many trampolines; one that doesn't pass or has no key has its place,
+    too."""
     features, cpu = FEATURES[kind]
     made, words = random.Random(kind), code_aarch64.words(features)
-    code, calls = evaluated.routines(words, STUBS, CELL, program.own_number if tid != "kernel" else None)
+    code, calls = evaluated.routines(words, TRAMPOLINES, CELL, program.own_number if tid != "kernel" else None)
     assert len(code) <= evaluated.ROUTINES_SIZE
-    begin, site = STUBS + len(code), program.symbols["site_all"]
+    begin, site = TRAMPOLINES + len(code), program.symbols["site_all"]
     measure = Measure(by, classes=True, pair=("begin", "end"), key=key)
     table, pairs = RINGS, RINGS + tables.size(measure)
     paired = Paired(60 if key else MOST)
@@ -348,17 +350,17 @@ def test_begins_and_ends_are_paired_where_they_come(
         width = pair_width([measure], [target], STRING_SIZE)
         (tally,) = tallies([measure], target, operands, STRING_SIZE, width)
         action = evaluated.Action(predicate, operands, COUNTERS, [(tally, table)], pairs)
-        at = STUBS + len(code)
-        size = len(evaluated.stub(words, at, action, calls, at))
+        at = TRAMPOLINES + len(code)
+        size = len(evaluated.trampoline(words, at, action, calls, at))
         assert size <= words.size + words.comparison_size * 4
-        code += evaluated.stub(words, at, action, calls, at + size)
+        code += evaluated.trampoline(words, at, action, calls, at + size)
         both = (value, content) if value is not None else None
         paired.hit(side, {"": 0, "a": value, "thread": thread, "a,c": both}[by], passes,
                    {"": 0, "a": value, "c": content or "NULL", "a,c": both}[key])  # fmt: skip
-    code += struct.pack("<I", a64.branch(STUBS + len(code), site + 4))
-    assert len(code) < COUNTERS - STUBS
+    code += struct.pack("<I", a64.branch(TRAMPOLINES + len(code), site + 4))
+    assert len(code) < COUNTERS - TRAMPOLINES
     said, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
-    assert struct.unpack_from("<Q", memory, COUNTERS - STUBS) == (500,)
+    assert struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES) == (500,)
     behind = memory[1 << 21 :]
     found_pairs = tables.read_pairs(behind, tables.size(measure), keyed=bool(key))
     assert found_pairs == paired.unpaired
@@ -379,16 +381,16 @@ def test_threads_pair_their_own_hits(program: Program, tmp_path: Path, kind: str
     """Four threads pass one site again and again, which begins twice and ends twice each time."""
     features, cpu = FEATURES[kind]
     words, passes, site = code_aarch64.words(features), 2000, program.symbols["site_one"]
-    code, calls = evaluated.routines(words, STUBS, CELL, None)
-    start = STUBS + len(code)
+    code, calls = evaluated.routines(words, TRAMPOLINES, CELL, None)
+    start = TRAMPOLINES + len(code)
     measure = Measure("a", classes=True, pair=("begin", "end"))
     operands = (parse_one("-8@x0", EM_AARCH64),)
     for number, side in enumerate((BEGIN, BEGIN, END, END)):
         tally = Tally(measure, (0,), None, side)
         action = evaluated.Action(True, operands, COUNTERS, [(tally, RINGS)], RINGS + tables.size(measure))
-        at = STUBS + len(code)
-        size = len(evaluated.stub(words, at, action, calls, at))
-        code += evaluated.stub(words, at, action, calls, site + 4 if number == 3 else at + size)
+        at = TRAMPOLINES + len(code)
+        size = len(evaluated.trampoline(words, at, action, calls, at))
+        code += evaluated.trampoline(words, at, action, calls, site + 4 if number == 3 else at + size)
     said, memory = program.run(tmp_path, code, {site: a64.branch(site, start)}, cpu, "steady", str(passes))
     assert said
     behind = memory[1 << 21 :]
@@ -431,7 +433,7 @@ def test_a_full_ring_is_waited_for_once(program: Program, tmp_path: Path, kind: 
     made = recording(site, 0, features, ("-8@x0", INTEGER), ("-8@x2", INTEGER), size=8, ring=1 << 12, patience=patience)
     words = {site: a64.branch(site, made.at)}
     _, memory = program.run(tmp_path, made.code, words, cpu, "steady", "1000", ready=made.shape)
-    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
+    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES)
     events: list[Any] = events_of(memory, made.shape, [made.spec])
     assert lost
     assert len(events) + lost == 4000
@@ -455,7 +457,7 @@ def test_a_ring_keeps_the_last_records_whole_up_to_what_is_waited_for(
     made = recording(site, 0, features, *operands, size=8, ring=1 << 13, until=until)
     assert made.shape.slots == 64
     _, memory = program.run(tmp_path, made.code, {site: a64.branch(site, made.at)}, cpu, "steady", str(passes))
-    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
+    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES)
     with mmap.mmap(-1, 16 * made.shape.stride) as data:
         data[:] = bytes(memory[1 << 21 : (1 << 21) + len(data)])
         rings = Kept(data, 0, made.shape, lambda start, size: True)
@@ -481,7 +483,7 @@ def test_a_full_ring_loses_records_and_tells_how_many(program: Program, tmp_path
     made = recording(site, 0, features, size=8, ring=1 << 12)
     words = {site: a64.branch(site, made.at)}
     _, memory = program.run(tmp_path, made.code, words, cpu, "steady", "1000", ready=made.shape)
-    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
+    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES)
     events = events_of(memory, made.shape, [made.spec])
     assert lost
     assert len(events) + lost == 4000
@@ -519,7 +521,7 @@ def spots_of(program: Program, kind: str, *sites: tuple[int, tuple[str, ...]]) -
 
 
 def test_calls_go_on_to_their_functions_from_stubs_and_from_call_sites(program: Program, tmp_path: Path) -> None:
-    """Also with x16 and x17 as the dynamic linker wants them: the stub's own jump is made."""
+    """Also with x16 and x17 as the dynamic linker wants them: the trampoline's own jump is made."""
     symbols = program.symbols
     spots, refused = spots_of(program, "call", (symbols["site_call"], ()), (symbols["site_stub"], ()))
     assert not refused
@@ -527,14 +529,14 @@ def test_calls_go_on_to_their_functions_from_stubs_and_from_call_sites(program: 
     features, cpu = FEATURES["exclusive"]
     code, words = b"", {}
     for number, spot in enumerate(spots):
-        at = STUBS + len(code)
+        at = TRAMPOLINES + len(code)
         placed = aarch64.place(spot, at)
         assert not isinstance(placed, str)
         words[spot.changed_at] = int.from_bytes(placed[0].after, "little")
         assert isinstance(placed[2], Instruction)
-        code += code_aarch64.count_stub(at, COUNTERS + 8 * number, placed[2], features)
+        code += code_aarch64.count_trampoline(at, COUNTERS + 8 * number, placed[2], features)
     _, memory = program.run(tmp_path, code, words, cpu, "calls")
-    assert struct.unpack_from("<2Q", memory, COUNTERS - STUBS) == (1000, 1000)
+    assert struct.unpack_from("<2Q", memory, COUNTERS - TRAMPOLINES) == (1000, 1000)
 
 
 def test_only_what_can_become_a_branch_does_and_the_reason_is_told(program: Program) -> None:
@@ -565,7 +567,8 @@ def test_a_site_that_somebody_else_has_taken_is_left_alone(words: tuple[int, ...
     assert reason in aarch64.why_not_free(found)
 
 
-# Stubs as linkers write them: bfd, with branch protection, with pointer authentication, with both; ILP32's is another.
+# Trampolines as linkers write them: bfd, with branch protection, with pointer authentication, with both; ILP32's is
+# another.
 STUBS_OF_LINKERS = {
     "plain": ("90000110 f947fe11 913fe210 d61f0220", 12),
     "bti": ("d503245f 90000110 f947fe11 913fe210 d61f0220", 16),

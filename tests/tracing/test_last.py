@@ -204,7 +204,7 @@ def kept(data: mmap.mmap) -> Kept:
 
 
 def put(data: mmap.mmap, number: int, *, ring: int = 0, is_whole: bool = True) -> None:
-    """Write a record as a stub does."""
+    """Write a record as a trampoline does."""
     at = ring * SHAPE.stride + RING_HEADER + number % SHAPE.slots * SHAPE.slot
     word = number + 1 if is_whole else (1 << 64) - 2 - number
     struct.pack_into("<QQ", data, at, word, 100 * number + ring)

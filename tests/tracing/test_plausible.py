@@ -25,7 +25,7 @@ def added_up(values: list[int], classes: bool) -> Cell:
 
 
 def in_part(cell: Cell, value: int, steps: int) -> None:
-    """Do some steps of what a stub does of a hit, in its order: the class, the sum, the greatest, the least."""
+    """Do some steps of what a trampoline does of a hit, in its order: the class, the sum, the greatest, the least."""
     if steps > 0 and cell.classes:
         cell.classes[class_of(value)] += 1
     if steps > 1:

@@ -43,6 +43,7 @@ from usdtbuild.tracing.model import (
     RECORD,
     STRING,
     Argument,
+    Cut,
     Event,
     Module,
     Target,
@@ -80,7 +81,7 @@ def target_of(operands: Sequence[Operand], kinds: Sequence[str] = ()) -> Target:
 
 
 class Machine:
-    """Runs stubs in this process."""
+    """Runs trampolines in this process."""
 
     def __init__(self, library: Path) -> None:
         loaded = ctypes.CDLL(str(library))
@@ -108,7 +109,7 @@ class Machine:
             self.texts[pages + at] = string(text[:STRING_SIZE], STRING_SIZE)
             at += len(text) + 1
         self._pages[mmap.PAGESIZE - len(TAIL) : mmap.PAGESIZE] = TAIL
-        self.texts.update({pages + mmap.PAGESIZE - size: TAIL[-size:] for size in (1, 3, len(TAIL))})
+        self.texts.update({pages + mmap.PAGESIZE - size: Cut(TAIL[-size:]) for size in (1, 3, len(TAIL))})
 
     def fill(self, offset: int, data: bytes) -> None:
         """Put data where operands may point to."""
@@ -121,9 +122,10 @@ class Machine:
         self.memory[16384:] = bytes(TABLE_SIZE)
         return found
 
-    def runs(self, stub: Callable[[int, Routines, int, Back], bytes], state: Sequence[int]) -> int:
-        """Run a stub with registers, stack and red zone; return how often it has counted. All else stays as it was."""
-        made = stub(self.at + self._free, self.calls, self.counter, Through(self.slot))
+    def runs(self, trampoline: Callable[[int, Routines, int, Back], bytes], state: Sequence[int]) -> int:
+        """Run a trampoline with registers, stack and red zone; return how often it has counted. All else stays as it
+        was."""
+        made = trampoline(self.at + self._free, self.calls, self.counter, Through(self.slot))
         assert len(made) <= 4096
         self.memory[self._free : self._free + len(made)] = made
         self.memory[8200:8208] = bytes(8)
@@ -188,9 +190,9 @@ def agrees(
     expected = wanted.compile(target)(values, own_of(event))
     predicate = lower(wanted, target, operands)
 
-    def stub(at: int, calls: Routines, counter: int, back: Back) -> bytes:
+    def trampoline(at: int, calls: Routines, counter: int, back: Back) -> bytes:
         action = evaluated.Action(predicate, tuple(operands), counter)
-        made = evaluated.stub(x86_64.WORDS, at, action, calls, back)
+        made = evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
         plan = Plan(COUNT, (target,), where=wanted)
         assert len(made) <= x86_64.WORDS.most(plan, target, operands)
         return made
@@ -198,9 +200,9 @@ def agrees(
     def gated(at: int, calls: Routines, counter: int, back: Back) -> bytes:
         made = evaluated.gate(x86_64.WORDS, at, evaluated.Action(predicate, tuple(operands), counter), calls, back)
         assert len(made) <= x86_64.WORDS.around(Plan(RECORD, (target,), where=wanted), target, operands)
-        return made + x86_64.count_stub(at + len(made), counter, back)
+        return made + x86_64.count_trampoline(at + len(made), counter, back)
 
-    for way in (stub, gated):
+    for way in (trampoline, gated):
         assert machine.runs(way, state) == expected, (text, [one.text for one in operands], predicate)
     if MISSING not in values:
         plan, bits = Plan(COUNT, (target,), where=wanted), bits_of(operands, state, machine)
@@ -410,19 +412,19 @@ def adds_up(
     machine: Machine, measure: Measure, operands: Sequence[Operand], states: Sequence[Sequence[int]], text: str = "",
     kinds: Sequence[str] = (),
 ) -> Table:  # fmt: skip
-    """Add hits up by a stub; return what its table says."""
+    """Add hits up by a trampoline; return what its table says."""
     target = target_of(operands, kinds)
     plan = Plan(COUNT, (target,), where=Filter(text) if text else None, measures=(measure,))
     predicate, (tally,) = evaluated.asked(plan, target, operands)
 
-    def stub(at: int, calls: Routines, counter: int, back: Back) -> bytes:
+    def trampoline(at: int, calls: Routines, counter: int, back: Back) -> bytes:
         action = evaluated.Action(predicate, tuple(operands), counter, [(tally, machine.table)])
-        made = evaluated.stub(x86_64.WORDS, at, action, calls, back)
+        made = evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
         assert len(made) <= x86_64.WORDS.most(plan, target, operands)
         return made
 
     for state in states:
-        machine.runs(stub, state)
+        machine.runs(trampoline, state)
     found = machine.read(tally, operands)
     if not any(value_of(one, state, machine) is MISSING for one in operands for state in states):
         bits = [bits_of(operands, state, machine) for state in states]
@@ -556,16 +558,16 @@ def test_random_begins_and_ends_are_paired(by: str, key: str, seed: int, machine
         state[NUMBERS["rdi"]], state[NUMBERS["rsi"]] = machine.data if readable else machine.wild, status
         state[NUMBERS["rdx"]] = pointer = choice.choice(list(machine.texts))
 
-        def stub(at: int, calls: Routines, counter: int, back: Back, side: str = side) -> bytes:
+        def trampoline(at: int, calls: Routines, counter: int, back: Back, side: str = side) -> bytes:
             action = evaluated.Action(predicate, operands, counter, [(tally[side], machine.table)], pairs)
-            made = evaluated.stub(x86_64.WORDS, at, action, calls, back)
+            made = evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
             assert len(made) <= x86_64.WORDS.size + x86_64.WORDS.comparison_size * 4
             return made
 
-        assert machine.runs(stub, state) == 1
+        assert machine.runs(trampoline, state) == 1
         thread, text = threading.get_native_id(), machine.texts[pointer]
         own = {"": 0, "a": value, "thread": thread, "c": (text,), "a,c": (value, text), "c,thread": (text, thread)}[by]
-        apart = (value if "a" in key else 0, text if "c" in key else 0)
+        apart = (value if "a" in key else 0, (text, isinstance(text, Cut)) if "c" in key else 0)
         paired.hit(side, own if readable or "a" not in by.split(",") else None, status != 3,
                    apart if readable or "a" not in key else None)  # fmt: skip
         in_library.hit(side, own, status != 3, apart)
@@ -596,13 +598,13 @@ def test_a_table_full_of_texts_counts_the_rest_together(classes: bool, room: int
     state = [0] * WORDS
     state[NUMBERS["rdi"]] = ctypes.addressof(text)
 
-    def stub(at: int, calls: Routines, counter: int, back: Back) -> bytes:
+    def trampoline(at: int, calls: Routines, counter: int, back: Back) -> bytes:
         action = evaluated.Action(True, operands, counter, [(tally, machine.table)])
-        return evaluated.stub(x86_64.WORDS, at, action, calls, back)
+        return evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
 
     for number, name in enumerate(names):
         text.value, state[NUMBERS["rsi"]] = name, number
-        machine.runs(stub, state)
+        machine.runs(trampoline, state)
     found = machine.read(tally, operands)
     cells = [*found.cells.values(), found.others]
     assert sum(cell.count for cell in cells) == 10_000
@@ -619,18 +621,18 @@ def test_a_key_that_is_being_written_gets_another_cell(machine: Machine) -> None
     (tally,) = tallies([Measure("a")], target_of(operands, kinds), operands, STRING_SIZE)
     state = numbers_in_rdi([pointer])[0]
 
-    def stub(at: int, calls: Routines, counter: int, back: Back) -> bytes:
+    def trampoline(at: int, calls: Routines, counter: int, back: Back) -> bytes:
         action = evaluated.Action(True, operands, counter, [(tally, machine.table)])
-        return evaluated.stub(x86_64.WORDS, at, action, calls, back)
+        return evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
 
-    machine.runs(stub, state)
+    machine.runs(trampoline, state)
     hashes = [struct.unpack_from("<Q", machine.memory, 16384 + 64 * index)[0] for index in range(4096)]
     (taken,) = (index for index, one in enumerate(hashes) if one)
     at = 16384 + 64 * taken
     machine.memory[at : at + 8] = struct.pack("<Q", hashes[taken] | 1)
-    machine.runs(stub, state)
+    machine.runs(trampoline, state)
     machine.memory[at : at + 8] = struct.pack("<Q", hashes[taken])
-    machine.runs(stub, state)
+    machine.runs(trampoline, state)
     assert [machine.memory[16384 + 64 * index + 8] for index in (taken, taken + 1)] == [2, 1]
     assert {key: cell.count for key, cell in machine.read(tally, operands).cells.items()} == {b"hello": 3}
 
@@ -685,7 +687,7 @@ def test_a_register_against_a_constant_saves_nothing() -> None:
     operands = operands_of("-4@%edi 8@%rsi")
     predicate = lower(Filter("a < 2048 and b != NULL"), target_of(operands, (INTEGER, POINTER)), operands)
     action = evaluated.Action(predicate, operands, 0x2000)
-    made = evaluated.stub(x86_64.WORDS, 0x1000, action, {}, 0x3000)
+    made = evaluated.trampoline(x86_64.WORDS, 0x1000, action, {}, 0x3000)
     assert len(made) == 6 + 6 + 7 + 6 + 8 + 5 + 5  # cmp, jcc, cmp, jcc, lock inc, jmp, jmp
 
 

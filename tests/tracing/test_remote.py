@@ -194,7 +194,7 @@ def test_server_that_is_killed_midway(small: Any, served: Any) -> None:
     assert re.fullmatch(r"usdtbuild: localhost:\d+ has closed the connection(: .*)?\n", said), said
 
 
-def test_another_build_than_the_one_in_the_stub(scene: Any, run: Any, served: Any, small: Any) -> None:
+def test_another_build_than_the_one_that_runs(scene: Any, run: Any, served: Any, small: Any) -> None:
     """Its addresses would be those of other code: nothing is armed, and it says why."""
     where, server = served(scene("pie"), 1)
     done = run(*TRACE, "-v", "--remote", where, "-P", "scene:*", "--", small(TICKS))

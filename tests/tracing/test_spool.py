@@ -144,7 +144,7 @@ def test_what_was_there_is_told_also_where_more_comes_all_the_time(
 
 
 class _Writers:
-    """What stubs do to the first ring, one step after the other."""
+    """What trampolines do to the first ring, one step after the other."""
 
     def __init__(self, first: int = SHAPE.stride, *, limited: bool = True) -> None:
         self.data = mmap.mmap(-1, RINGS * SHAPE.stride)

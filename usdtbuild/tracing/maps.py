@@ -89,7 +89,7 @@ def has_ended(pid: int) -> bool:
 
 
 def far_from_code(mapped: list[Area], ours: str) -> int:
-    """Return an address far from the program and from its libraries, whose neighbourhood is for stubs.
+    """Return an address far from the program and from its libraries, whose neighbourhood is for trampolines.
 
     `ours` begins the names of areas that an earlier trace has left: the next one goes beside them.
     """

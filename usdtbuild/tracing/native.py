@@ -41,7 +41,7 @@ def _page() -> int:
 
 @lru_cache(maxsize=1)
 def ticks() -> Callable[[], int]:
-    """Return a function that returns what the processor's clock says, or where no stub reads that, the kernel's.
+    """Return a function that returns what the processor's clock says, or where no trampoline reads that, the kernel's.
     Raises TracerError."""
     if not HOST.ticks:
         return time.monotonic_ns

@@ -1,11 +1,11 @@
-"""How a process tells us that libraries have come or gone: by a jump in its dynamic linker, to a stub that stops.
+"""How a process tells us that libraries have come or gone: by a jump in its dynamic linker, to a trampoline that stops.
 
-The jump is one of the patch engine's, in the place of the `ret` of an empty function (`loader`). Its stub sends its own
-thread SIGURG. A thread that is traced stops for it, whatever it does about the signal, and we take the signal away. If
-all that traces it is killed, the signal is ignored, which is its default, so unlike a breakpoint the jump may stay for
-ever: whoever traces the process next finds it in the journal. The same holds for a thread that has stopped already, or
-was in the stub: it gets a signal that ends nobody. A program that handles SIGURG then sees one more of them for each
-library.
+The jump is one of the patch engine's, in the place of the `ret` of an empty function (`loader`). Its trampoline sends
+its own thread SIGURG. A thread that is traced stops for it, whatever it does about the signal, and we take the signal
+away. If all that traces it is killed, the signal is ignored, which is its default, so unlike a breakpoint the jump may
+stay for ever: whoever traces the process next finds it in the journal. The same holds for a thread that has stopped
+already, or was in the trampoline: it gets a signal that ends nobody. A program that handles SIGURG then sees one more
+of them for each library.
 
 A thread that blocks SIGURG would get the signal later, so it sets a flag instead, at which we look from time to time.
 """
@@ -45,8 +45,8 @@ class Notice:
     def __init__(self, engine: PatchEngine) -> None:
         assert engine.layout is not None
         self.engine = engine
-        stub, labels = engine.layout.parts[0].address, here().TOLD
-        self._told, self._on = stub + labels["told"], stub + labels["on"]
+        trampoline, labels = engine.layout.parts[0].address, here().TOLD
+        self._told, self._on = trampoline + labels["told"], trampoline + labels["on"]
 
     def is_given(self, tid: int) -> bool:
         """Whether a thread has stopped to tell. Raises OSError."""

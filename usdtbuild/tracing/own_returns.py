@@ -2,10 +2,10 @@
 
 A call's return address must not be changed: who unwinds the stack (an exception, a profiler, a garbage collector) would
 find code there that no table describes, and a processor with a shadow stack would end the program. So a function's own
-`ret`s become jumps, to stubs that record and end in a `ret`. Nothing on any stack is changed, so exceptions, `longjmp`
-and coroutines need nothing special, and nobody needs to remember who has called. What must be known is that a function
-returns by nothing else (`functions.exits`). Of all others returns are seen by breakpoints where they return to, which
-only a breakpoint at the call knows.
+`ret`s become jumps, to trampolines that record and end in a `ret`. Nothing on any stack is changed, so exceptions,
+`longjmp` and coroutines need nothing special, and nobody needs to remember who has called. What must be known is that a
+function returns by nothing else (`functions.exits`). Of all others returns are seen by breakpoints where they return
+to, which only a breakpoint at the call knows.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def program(action: Action, rejected: int | None = None) -> bytes:
     """Return a program for an action; for records one that counts what it rejects, at a place. Raises NotHereError."""
     try:
         if rejected is None:
-            return evaluated.stub(WORDS, 0, action, _ROUTINES, None)
+            return evaluated.trampoline(WORDS, 0, action, _ROUTINES, None)
         return evaluated.gate(WORDS, 0, action, _ROUTINES, rejected) + TEMPLATES["passes"].code
     except (KeyError, OverflowError) as error:
         raise NotHereError(f"the library has no instruction for it ({error})") from None

@@ -25,7 +25,7 @@
         PROCESS = 24
         MISSING = 28
         TRIES = 64
-        FRAME = 96           // of a record's stub: x0 to x9, x30, the flags
+        FRAME = 96           // of a record's trampoline: x0 to x9, x30, the flags
         SAVED_X30 = 80
         KEY_ROOM = 288
         HELD = FRAME + 272
@@ -77,7 +77,7 @@ end return
         cbnz    \status, 1b
         .endm
 
-        .macro  count_stub way
+        .macro  count_trampoline way
 template count_\way
         stp     x16, x17, [sp, #-32]!
         str     x15, [sp, #16]
@@ -89,8 +89,8 @@ template count_\way
 end count_\way
         .endm
 
-        count_stub atomic
-        count_stub exclusive
+        count_trampoline atomic
+        count_trampoline exclusive
 
 template tell
         stp     x0, x1, [sp, #-64]!
@@ -745,7 +745,7 @@ template jump_\condition
 end jump_\condition
         .endr
 
-# -- tables (see x86_64.S) ----------------------------------------------------------------------------------------------
+# -- tables (see x86_64.S) ---------------------------------------------------------------------------------------------
 
         COUNT = 8
         SUM = 16
@@ -1126,7 +1126,7 @@ template own_thread
         ret
 end own_thread
 
-# -- pairs of hits (see x86_64.S) ----------------------------------------------------------------------------------------
+# -- pairs of hits (see x86_64.S) --------------------------------------------------------------------------------------
 
         WITHOUT_BEGIN = 0
         TOO_DEEP = 8
@@ -1337,7 +1337,7 @@ template end_pair_\way
 end end_pair_\way
         .endm
 
-# -- pairs by a key (see x86_64/templates.S) -----------------------------------------------------------------------------
+# -- pairs by a key (see x86_64/templates.S) ---------------------------------------------------------------------------
 
         BUCKETS_BITS = 8
         SLOTS = 40
@@ -1467,7 +1467,7 @@ end end_keyed_\way
         end_keyed \way
         .endr
 
-# -- a thread of the program that works for us (Kernel in ../host.py) ----------------------------------------------------
+# -- a thread of the program that works for us (Kernel in ../host.py) --------------------------------------------------
 
 # x19: table, x20: how many, x21: results, x22: the word that says that all is done.
 template call_loop

@@ -1,10 +1,10 @@
-"""The patch engine (x86-64, aarch64): sites become jumps to stubs in memory that the process shares with us.
+"""The patch engine (x86-64, aarch64): sites become jumps to trampolines in memory that the process shares with us.
 
 The process is stopped for milliseconds, and afterwards nothing is attached to it. `machine` says what is needed of a
-machine: which sites can change, and what their stubs are. On x86-64, `forms` says which sites can become a jump and
-over which distance, `slots` are calls of library functions, `code` writes stubs; on aarch64 `code_aarch64` does, out of
-`a64`. `layout` decides what lies where; `mapping` is the memory that we share, `injection` gets it there; `changes` is
-what we change, with the `journal` of it; `rings` reads records; `engine` is the whole, from top to bottom.
+machine: which sites can change, and what their trampolines are. On x86-64, `forms` says which sites can become a jump
+and over which distance, `slots` are calls of library functions, `code` writes trampolines; on aarch64 `code_aarch64`
+does, out of `a64`. `layout` decides what lies where; `mapping` is the memory that we share, `injection` gets it there;
+`changes` is what we change, with the `journal` of it; `rings` reads records; `engine` is the whole, from top to bottom.
 
 Why every state in between is valid code: on aarch64, where a word changes, `aarch64` says it. On x86-64, of a site only
 its first byte changes, a NOP's (or a return's), and it becomes `e9`, whose distance is what stood behind it anyway.
@@ -22,11 +22,11 @@ between the two, whoever jumps there, and a uprobe, which runs it as the file ha
 byte, go on with right code before, after, and when all is put back, for which threads stand again.
 
 Of a function's entry that has padding, and is safe to patch as `functions` says, two bytes become `eb`, back to the
-padding, and the padding a jump to the stub. Both change while all threads stand. Nobody runs the padding but by `eb`,
-so it is written first and put back last; a thread that stands on it goes on into the function either way. The entry's
-two bytes lie on one page, so they change at once, and a thread that stands between them finds `stc`, `clc` or `cmc`. A
-uprobe that comes to the entry goes on there, too. Where another site's jump reads the padding, it is left alone, unless
-that site is a return.
+padding, and the padding a jump to the trampoline. Both change while all threads stand. Nobody runs the padding but by
+`eb`, so it is written first and put back last; a thread that stands on it goes on into the function either way. The
+entry's two bytes lie on one page, so they change at once, and a thread that stands between them finds `stc`, `clc` or
+`cmc`. A uprobe that comes to the entry goes on there, too. Where another site's jump reads the padding, it is left
+alone, unless that site is a return.
 
 The jump of a return right before an entry, or a few bytes before it that nobody runs, reads the first bytes of the
 entry's jump, or of the jump in its padding. What it reads is on one page, and changes at once with the return, while

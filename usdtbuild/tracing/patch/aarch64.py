@@ -1,4 +1,4 @@
-"""How sites change on aarch64: one word becomes a branch to the site's stub, and back.
+"""How sites change on aarch64: one word becomes a branch to the site's trampoline, and back.
 
 A word is written by one store, aligned, so whoever runs there finds one or the other, and instruction caches are
 cleaned by the kernel, which does so for whatever it writes into code for a debugger (flush_ptrace_access(),
@@ -8,10 +8,10 @@ stand, and a thread that goes on, from that or from the kernel, does so with an 
 fetches instructions anew. So being killed between two words does no harm either.
 
 Calls of library functions: of a stub the last word changes, its `br x17` or `braa x17, x16`, when x16 and x17 hold what
-the dynamic linker wants of them; of a call site that has no stub, its `blr` or `br`. The stub of ours does the same in
-the end, as a jump; what counted as a call is reached by `bl`, which leaves the same return address. Lazy binding,
-IFUNCs and read-only slots know nothing of it. Branch protection: the word's place behind `bti c` stays, and a jump from
-our pages, which aren't guarded, may land wherever one through x16 or x17 may (Arm ARM, D8.4.5).
+the dynamic linker wants of them; of a call site that has no stub, its `blr` or `br`. The trampoline of ours does the
+same in the end, as a jump; what counted as a call is reached by `bl`, which leaves the same return address. Lazy
+binding, IFUNCs and read-only slots know nothing of it. Branch protection: the word's place behind `bti c` stays, and a
+jump from our pages, which aren't guarded, may land wherever one through x16 or x17 may (Arm ARM, D8.4.5).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..maps import PAGE
 from ..model import CALL, COUNT, Refusal
 from . import a64, code_aarch64, evaluated
 from .code import Instruction
-from .code_aarch64 import tell_stub
+from .code_aarch64 import tell_trampoline
 from .spot import Spot, Word
 
 if TYPE_CHECKING:
@@ -45,24 +45,24 @@ __all__ = [
     "REACH",
     "TOLD",
     "choosing_routines",
-    "count_stub",
+    "count_trampoline",
     "counting_routines",
-    "evaluated_stub",
+    "evaluated_trampoline",
     "find_spots",
     "gate",
     "place",
-    "record_stub",
+    "record_trampoline",
     "routines",
     "size",
-    "tell_stub",
+    "tell_trampoline",
     "why_not_free",
 ]
 
-# A branch reaches 128 MB; sites of 16 MB share their stubs, which may take another 12.
+# A branch reaches 128 MB; sites of 16 MB share their trampolines, which may take another 12.
 GROUP, REACH = 24, 100 << 20
 FILL = struct.pack("<I", 0)  # udf #0
 TOLD = TEMPLATES["tell"].labels
-_LONGEST = 24  # bytes of a stub
+_LONGEST = 24  # bytes of a trampoline
 _BR, _BLR, _BRAA = 0xD61F0000, 0xD63F0000, 0xD71F0A30  # braa x17, x16
 _REGISTER = 0x3E0
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
@@ -70,7 +70,7 @@ _BTI_C, _AUTIA1716 = 0xD503245F, 0xD503219F
 
 
 class _Word(NamedTuple):
-    """Which word changes (its offset from the site), what it is, and how the stub goes on."""
+    """Which word changes (its offset from the site), what it is, and how the trampoline goes on."""
 
     offset: int
     word: int
@@ -146,7 +146,8 @@ def find_spots(
 
 
 def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
-    """Return a spot with its branch to the stub at `at`, nothing, and where the stub goes on; or why not."""
+    """Return a spot with its branch to the trampoline at `at`, nothing, and where the trampoline goes on; or why
+    not."""
     form = spot.form
     assert isinstance(form, Word)
     behind = form.changed_at + form.length
@@ -158,7 +159,7 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
 
 
 def size(plan: Plan, spots: Sequence[Spot]) -> int:
-    """Return how many bytes stubs need at most, whole pages."""
+    """Return how many bytes trampolines need at most, whole pages."""
     sizes, words = [code_aarch64.COUNT_SIZE] * len(spots), code_aarch64.words(features())
     if plan.evaluates and plan.what == COUNT:
         sizes = [evaluated.ROUTINES_SIZE, *(words.most(plan, spot.target, spot.site.operands) for spot in spots)]
@@ -187,17 +188,17 @@ def routines(
     return code_aarch64.routines(at, shape, rings, pid_cell, tid_offset, features(), known)
 
 
-def count_stub(at: int, counter: int, back: Back) -> bytes:
-    """See `code_aarch64.count_stub`."""
-    return code_aarch64.count_stub(at, counter, back, features())
+def count_trampoline(at: int, counter: int, back: Back) -> bytes:
+    """See `code_aarch64.count_trampoline`."""
+    return code_aarch64.count_trampoline(at, counter, back, features())
 
 
-def record_stub(
+def record_trampoline(
     at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back,
     keeping: Keeping | None = None, _: Choice | None = None,
 ) -> bytes:  # fmt: skip
-    """See `code_aarch64.record_stub`."""
-    return code_aarch64.record_stub(at, site, arguments, calls, lost, back, features(), keeping)
+    """See `code_aarch64.record_trampoline`."""
+    return code_aarch64.record_trampoline(at, site, arguments, calls, lost, back, features(), keeping)
 
 
 def choosing_routines(
@@ -215,9 +216,9 @@ def counting_routines(
     return evaluated.routines(code_aarch64.words(features()), at, pid_cell, tid_offset, string_size, known)
 
 
-def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:
-    """See `evaluated.stub`."""
-    return evaluated.stub(code_aarch64.words(features()), at, action, calls, back)
+def evaluated_trampoline(at: int, action: Action, calls: Routines, back: Back) -> bytes:
+    """See `evaluated.trampoline`."""
+    return evaluated.trampoline(code_aarch64.words(features()), at, action, calls, back)
 
 
 def gate(at: int, action: Action, calls: Routines, back: Back) -> bytes:

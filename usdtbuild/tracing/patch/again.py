@@ -112,7 +112,8 @@ def code_areas(mapped: Sequence[Area]) -> list[tuple[int, int]]:
 
 
 def _code_of(left: journal.Found) -> list[tuple[int, int]]:
-    """Return where what an earlier trace has left may be executed: stubs, and the pages that its calls came from."""
+    """Return where what an earlier trace has left may be executed: trampolines, and the pages that its calls came
+    from."""
     control = left.address + _journal_size(left)
     parts = [(address, address + size) for address, size, _ in left.places.parts]
     return [*parts, (control, control + left.places.control_size)]

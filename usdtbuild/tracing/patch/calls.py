@@ -55,7 +55,7 @@ _SWITCH = 64  # bytes behind them, for one word
 _THREAD, _OPEN_CALL = struct.Struct("<III"), struct.Struct("<QQIIQI")
 _BELOW, _NOT_BELOW, _GIVEN = 1, 2, 8
 _ROUTINES_SIZE = 1536  # at most
-_GATE_SIZE = 32  # in each stub, with the row's own words
+_GATE_SIZE = 32  # in each trampoline, with the row's own words
 
 
 def chooses(plan: Plan) -> bool:
@@ -97,7 +97,7 @@ class Rows:
                     self._leaders.setdefault(found[target.module, lead], []).append(site.address)
 
     def choice(self, target: Target, site: Site) -> Choice | None:
-        """Return what a site's stub asks; None if it records all hits."""
+        """Return what a site's trampoline asks; None if it records all hits."""
         if target.kind == ENTER and site.address in self._roles:
             leaders = self._leaders.get(site.address, ())
             words = [site.address, self._roles[site.address], target.number, *leaders, 0]

@@ -247,11 +247,11 @@ def earlier_mirrors(mapped: Sequence[Area], memory: Memory) -> dict[int, int]:
     """Return by site the mirrors that earlier traces have left in a process."""
     earlier: dict[int, int] = {}
     for found in journal.find(mapped, memory):
-        stubs = [(address, address + size) for address, size, _ in found.places.parts]
+        trampolines = [(address, address + size) for address, size, _ in found.places.parts]
         for one in found.entries:
             if not one.flags & journal.PADDED:
                 earlier.update({one.address: one.mirror} if one.mirror else {})
-            elif not any(start <= lead < end for lead in one.leads() for start, end in stubs):
+            elif not any(start <= lead < end for lead in one.leads() for start, end in trampolines):
                 earlier[one.mirror] = one.leads()[0]  # by the jump in the padding
     return earlier
 

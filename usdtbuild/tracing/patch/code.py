@@ -1,12 +1,12 @@
-"""The machine code of stubs: count a hit, or write a record of it, and go back as if nothing had happened.
+"""The machine code of trampolines: count a hit, or write a record of it, and go back as if nothing had happened.
 
-A stub must assume that every register and the 128 bytes below the stack pointer (the red zone) are alive, and only the
-flags are not: a probe's inline assembly gives them up, and functions don't get any. It calls nothing but what stands
-beside it, and makes a system call only where a pointer must be tried (`rt_sigprocmask` with a wrong first argument:
-EFAULT where 8 bytes can't be read, else EINVAL, and no other effect). What was found readable is tried again at the
-next hit: the program may have unmapped it, and a fault would end it if the tracer, too, has been killed. That is most
-of what a string costs: 98 of 150 ns, where a system call that does nothing takes 79, and others that look at memory
-first (setitimer, epoll_ctl, timerfd_settime, setrlimit) as long or longer.
+A trampoline must assume that every register and the 128 bytes below the stack pointer (the red zone) are alive, and
+only the flags are not: a probe's inline assembly gives them up, and functions don't get any. It calls nothing but what
+stands beside it, and makes a system call only where a pointer must be tried (`rt_sigprocmask` with a wrong first
+argument: EFAULT where 8 bytes can't be read, else EINVAL, and no other effect). What was found readable is tried again
+at the next hit: the program may have unmapped it, and a fault would end it if the tracer, too, has been killed. That is
+most of what a string costs: 98 of 150 ns, where a system call that does nothing takes 79, and others that look at
+memory first (setitimer, epoll_ctl, timerfd_settime, setrlimit) as long or longer.
 
 A record is a slot of a ring, and every thread that hits claims the next slot of the ring that its number chooses:
 
@@ -23,7 +23,7 @@ A string that goes on where nothing can be read has CUT in its length.
 A ring is a page with `head` (0: slots claimed), `tail` (64: slots read) and `ready` (72: how many slots, from the first
 on, the tracer has given memory), then its slots. A full ring takes nothing, nor does one whose next slot isn't ready,
 and the hit is counted as lost. Claims are atomic, so it doesn't matter when two threads share a ring, or a signal
-handler hits a probe while its thread is in a stub.
+handler hits a probe while its thread is in a trampoline.
 
 With --lossless a thread waits instead, as long as the tracer reads. `gone` (80) says that it doesn't, or that nobody
 may wait; `waited` (88) adds up for how many ticks threads have waited.
@@ -63,9 +63,9 @@ SAVED = 168  # bytes from the stack pointer up to the program's own, behind `sav
 
 
 class Shape(NamedTuple):
-    """What all stubs of one trace agree on: bytes of a slot, slots of a ring (a power of two), bytes between rings (a
-    power of two), the longest string, whether rings keep the last records, and for how many ticks a thread waits for
-    room while nothing is read (0: it doesn't)."""
+    """What all trampolines of one trace agree on: bytes of a slot, slots of a ring (a power of two), bytes between
+    rings (a power of two), the longest string, whether rings keep the last records, and for how many ticks a thread
+    waits for room while nothing is read (0: it doesn't)."""
 
     slot: int
     slots: int
@@ -99,13 +99,13 @@ def jump(at: int, target: int) -> bytes:
 
 
 class Through(NamedTuple):
-    """Where a stub goes on: at the address that the slot holds by then."""
+    """Where a trampoline goes on: at the address that the slot holds by then."""
 
     slot: int
 
 
 class Instruction(NamedTuple):
-    """With which instruction a stub goes on (aarch64): one that has the same meaning wherever it stands."""
+    """With which instruction a trampoline goes on (aarch64): one that has the same meaning wherever it stands."""
 
     word: int
 
@@ -115,13 +115,13 @@ Back = int | Through | Instruction | None
 
 
 def go_on(made: Code, target: Back) -> None:
-    """Let a stub go on."""
+    """Let a trampoline go on."""
     name, values = _onward(target)
     made.add(name, **values)
 
 
 def _onward(target: Back) -> tuple[str, dict[str, int]]:
-    """Return the template that lets a stub go on, and what fills its hole."""
+    """Return the template that lets a trampoline go on, and what fills its hole."""
     if isinstance(target, Through):
         return "jump_through", {"slot": target.slot}
     return ("jump", {"target": target}) if isinstance(target, int) else ("return", {})
@@ -130,23 +130,24 @@ def _onward(target: Back) -> tuple[str, dict[str, int]]:
 _COUNTING = {name: joined(TEMPLATES["count"], TEMPLATES[name]) for name in ("jump", "jump_through", "return")}
 
 
-def count_stub(at: int, counter: int, back: Back) -> bytes:
-    """Return a stub that adds 1 to a counter and goes `back`."""
+def count_trampoline(at: int, counter: int, back: Back) -> bytes:
+    """Return a trampoline that adds 1 to a counter and goes `back`."""
     name, values = _onward(back)
     return filled(_COUNTING[name], at, counter=counter, **values)
 
 
-def tell_stub(at: int, flag: int, back: Back) -> bytes:
-    """Return a stub that tells the tracer that libraries have come or gone, by a signal or `flag`, and goes `back`."""
+def tell_trampoline(at: int, flag: int, back: Back) -> bytes:
+    """Return a trampoline that tells the tracer that libraries have come or gone, by a signal or `flag`, and goes
+    `back`."""
     made = Code(TEMPLATES, at)
     made.add("tell", flag=flag)
     go_on(made, back)
     return made.packed(**HOST.kernel.numbers)
 
 
-# Addresses of what stubs call, by name.
+# Addresses of what trampolines call, by name.
 Routines = dict[str, int]
-# Where memory begins that can be read for as long as its stubs are run, and how many bytes it has.
+# Where memory begins that can be read for as long as its trampolines are run, and how many bytes it has.
 Known = tuple[int, int]
 
 
@@ -181,12 +182,13 @@ def routines(
     return made.packed(**HOST.kernel.numbers), found
 
 
-# -- record stubs ------------------------------------------------------------------------------------------------------
+# -- record trampolines ------------------------------------------------------------------------------------------------
 
 
 class Taken(NamedTuple):
-    """An argument for a record stub: its operand, and where in the slot it goes. `copied` is the template that copies
-    what it points to, '' for none: its length goes to `string_at`, and it has at most `size` bytes if it is a stack."""
+    """An argument for a record trampoline: its operand, and where in the slot it goes. `copied` is the template that
+    copies what it points to, '' for none: its length goes to `string_at`, and it has at most `size` bytes if it is a
+    stack."""
 
     operand: Operand
     copied: str
@@ -196,15 +198,16 @@ class Taken(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a stub does before it records a call or a return: which routine it asks, of which function (`calls`)."""
+    """What a trampoline does before it records a call or a return: which routine it asks, of which function
+    (`calls`)."""
 
     chooser: str
     row: bytes
 
 
 class Keeping(NamedTuple):
-    """What a record stub does for a ring that keeps the last records: where `stop` is (0: nothing is waited for), and
-    whether the record is what is waited for, as a predicate of the site's operands."""
+    """What a record trampoline does for a ring that keeps the last records: where `stop` is (0: nothing is waited for),
+    and whether the record is what is waited for, as a predicate of the site's operands."""
 
     stop: int = 0
     until: Predicate = False
@@ -228,7 +231,7 @@ class Keeping(NamedTuple):
         made.label("over")
 
 
-def record_stub(
+def record_trampoline(
     at: int,
     site: int,
     arguments: Sequence[Taken],
@@ -240,7 +243,8 @@ def record_stub(
     branch: Branch | None = None,
     choice: Choice | None = None,
 ) -> bytes:
-    """Return a stub that writes a record and goes `back`. `symbols` are addresses of symbols that operands name."""
+    """Return a trampoline that writes a record and goes `back`. `symbols` are addresses of symbols that operands
+    name."""
     made = Code(TEMPLATES, at)
     made.add("save_all")
     if keeping is not None:

@@ -1,8 +1,9 @@
-"""The machine code of stubs for aarch64; what they do, and what a record looks like, is told in `code`.
+"""The machine code of trampolines for aarch64; what they do, and what a record looks like, is told in `code`.
 
-A stub must assume that all registers and the flags are alive; nothing is below the stack pointer (AAPCS64, 6.4.5.1), so
-what it uses is pushed. Vector registers it only reads. It is reached and left by direct branches, so branch protection
-asks nothing of it, and its own calls return, so that guarded control stacks and return predictors stay in balance.
+A trampoline must assume that all registers and the flags are alive; nothing is below the stack pointer (AAPCS64,
+6.4.5.1), so what it uses is pushed. Vector registers it only reads. It is reached and left by direct branches, so
+branch protection asks nothing of it, and its own calls return, so that guarded control stacks and return predictors
+stay in balance.
 
 Memory is weakly ordered here: a record's sequence is stored with release, so whoever sees it sees the record; the room
 of a slot is only written behind a branch that depends on the ring's `tail`.
@@ -50,13 +51,13 @@ class Features(NamedTuple):
         return "copy_tagged" if self.tags else "copy"
 
 
-# The most bytes that stubs take: one that counts, one that records, more for each argument; routines.
+# The most bytes that trampolines take: one that counts, one that records, more for each argument; routines.
 COUNT_SIZE, RECORD_SIZE, ARGUMENT_SIZE, ROUTINES_SIZE = 48, 192, 112, 1024
 _SAVED = 96  # bytes from the stack pointer up to the program's own, behind `save_all`
 
 
 def go_on(made: Code, target: Back) -> None:
-    """Let a stub go on."""
+    """Let a trampoline go on."""
     if isinstance(target, Instruction):
         made.append(struct.pack("<I", target.word))
     elif isinstance(target, int):
@@ -65,16 +66,16 @@ def go_on(made: Code, target: Back) -> None:
         made.add("return")
 
 
-def count_stub(at: int, counter: int, back: Back, features: Features) -> bytes:
-    """Return a stub that adds 1 to a counter and goes `back`."""
+def count_trampoline(at: int, counter: int, back: Back, features: Features) -> bytes:
+    """Return a trampoline that adds 1 to a counter and goes `back`."""
     made = Code(TEMPLATES, at)
     made.add(f"count_{features.way}", counter=counter)
     go_on(made, back)
     return made.packed()
 
 
-def tell_stub(at: int, flag: int, back: Back) -> bytes:
-    """See `code.tell_stub`."""
+def tell_trampoline(at: int, flag: int, back: Back) -> bytes:
+    """See `code.tell_trampoline`."""
     made = Code(TEMPLATES, at)
     made.add("tell", flag=flag)
     go_on(made, back)
@@ -103,11 +104,11 @@ def routines(
     return made.packed(**HOST.kernel.numbers), found
 
 
-def record_stub(
+def record_trampoline(
     at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back, features: Features,
     keeping: Keeping | None = None,
 ) -> bytes:  # fmt: skip
-    """Return a stub that writes a record and goes `back`; see `code.record_stub`."""
+    """Return a trampoline that writes a record and goes `back`; see `code.record_trampoline`."""
     made = Code(TEMPLATES, at)
     made.add("save_all")
     if keeping is not None:
@@ -169,7 +170,7 @@ def address(made: Code, place: OperandPlace) -> str:
 
 
 def words(features: Features) -> evaluated.Words:
-    """Return what stubs need that try a hit. Flags are alive, so nothing is compared as it is."""
+    """Return what trampolines need that try a hit. Flags are alive, so nothing is compared as it is."""
     return evaluated.Words(
         TEMPLATES, features.way,
         {"==": ("eq", "eq"), "!=": ("ne", "ne"), "<": ("lt", "lo"), "<=": ("le", "ls"), ">": ("gt", "hi"),

@@ -392,7 +392,7 @@ def _affordable(buffer_size: int, pid: int, keeps: bool) -> int:
 
 def _take_room(pid: int, room: Room, rings_size: int, mapped: list[Area]) -> tuple[int, int]:
     """Take room for the rings, if there are any, and for the cell with the process' number. Raises TracerError."""
-    # Only what stubs reach by a distance must be near; a few traces with their buffers would fill a program's
+    # Only what trampolines reach by a distance must be near; a few traces with their buffers would fill a program's
     # neighbourhood, and nothing of an old trace can go while a thread may still be in it.
     far = far_from_code(mapped, NAME_IN_MAPS)
     rings_at = room.find(rings_size, far, 1 << 46) if rings_size else 0

@@ -1,9 +1,10 @@
-"""Stubs that add up what a hit's arguments say: only hits that pass a predicate, by the value of an argument, and sums.
+"""Trampolines that add up what a hit's arguments say: only hits that pass a predicate, by the value of an argument, and
+sums.
 
-What a stub must leave as it was is told in `code`. It saves registers as a record's stub does, loads operands into the
-machine's first register, and compares there. Where a machine can compare all operands of a predicate as they are,
-nothing is saved. Memory that the program itself might never follow is tried before it is read; a comparison of what
-can't be read is false.
+What a trampoline must leave as it was is told in `code`. It saves registers as a record's trampoline does, loads
+operands into the machine's first register, and compares there. Where a machine can compare all operands of a predicate
+as they are, nothing is saved. Memory that the program itself might never follow is tried before it is read; a
+comparison of what can't be read is false.
 """
 
 from __future__ import annotations
@@ -76,21 +77,21 @@ class Words(NamedTuple):
         return template if template in self.templates else f"{template}_{self.way}"
 
     def most(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
-        """Return how many bytes a site's stub takes at most."""
+        """Return how many bytes a site's trampoline takes at most."""
         predicate, found = asked(plan, target, operands)
         parts = len(_comparisons(predicate)) + sum(2 + max(1, len(one.keys)) + len(one.pair_keys) for one in found)
         return self.size + self.comparison_size * parts
 
     def around(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
-        """Return how many bytes a recording stub has at most to let only hits through that pass, and to look whether
-        one is what is waited for."""
+        """Return how many bytes a recording trampoline has at most to let only hits through that pass, and to look
+        whether one is what is waited for."""
         gate = self.most(plan, target, operands) if plan.where is not None else 0
         until = awaited(plan, target, operands)
         return gate + (self.size + self.comparison_size * len(_comparisons(until)) if plan.until is not None else 0)
 
 
 class Action(NamedTuple):
-    """What a stub does: if the predicate is true it counts the hit, and adds it up, each tally in a table.
+    """What a trampoline does: if the predicate is true it counts the hit, and adds it up, each tally in a table.
 
     A hit of a pair is counted in any case, and what the predicate says is kept with it; `pairs` is where.
     """
@@ -142,7 +143,7 @@ _KEY_ROOM = 288  # bytes on the stack for a key of several words (KEY_ROOM of th
 def routines(
     words: Words, at: int, pid_cell: int, tid_offset: int | None, string_size: int = 64, known: Known = (0, 0)
 ) -> tuple[bytes, Routines]:
-    """Return the routines that stubs need which try hits and add them up; see `code.routines`."""
+    """Return the routines that trampolines need which try hits and add them up; see `code.routines`."""
     made, calls = Code(words.templates, at), {}
     alone = ["probe", "begins", "count_in_cell", "hash_words"]
     alone += (f"{what}_{bits}" for what in ("find", "find_wide") for bits in (8, 12))
@@ -166,8 +167,8 @@ def routines(
     return made.packed(**words.numbers), calls
 
 
-def stub(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
-    """Return a stub that does something and goes `back`."""
+def trampoline(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
+    """Return a trampoline that does something and goes `back`."""
     made, predicate = Code(words.templates, at), action.predicate
     counting = words.named("count")
     room = _KEY_ROOM if any(tally.width or tally.pair_keys for tally, _ in action.tallies) else 0
@@ -217,7 +218,7 @@ def _restore(made: Code, room: int) -> None:
 
 
 def gate(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
-    """Return what stands before a stub that is for hits only of which the predicate is true; others go `back`."""
+    """Return what stands before a trampoline that is for hits only of which the predicate is true; others go `back`."""
     made, predicate = Code(words.templates, at), action.predicate
     if isinstance(predicate, bool):
         if not predicate:

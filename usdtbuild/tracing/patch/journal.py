@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 class Places(NamedTuple):
     """Where a trace has put what isn't in its journal's own neighbourhood, so that a later one can use it again.
 
-    `parts` are stubs: at which address, bytes of code, and of counters behind it. 0 is nowhere.
+    `parts` are trampolines: at which address, bytes of code, and of counters behind it. 0 is nowhere.
     """
 
     rings: int

@@ -1,4 +1,5 @@
-"""Decide what lies where: mirrors, cells, stubs, counters and rings, for all sites of a process that can be patched.
+"""Decide what lies where: mirrors, cells, trampolines, counters and rings, for all sites of a process that can be
+patched.
 
 Everything is computed before the process is stopped, from its map and its code as they are; what has changed in
 between shows when the pages are mapped (`MAP_FIXED_NOREPLACE`) and when the sites are compared once more.
@@ -41,7 +42,7 @@ _COPIED = {STRING: "string", STACK: "stack"}  # kinds of arguments that are copi
 
 
 class Part(NamedTuple):
-    """Stubs of one module: at which address, their code, and behind them the counters (`counters` bytes)."""
+    """Trampolines of one module: at which address, their code, and behind them the counters (`counters` bytes)."""
 
     address: int
     code: bytes
@@ -67,8 +68,8 @@ def build(
     machine: Machine, plan: Plan, spots: Sequence[Spot], mirrors: Mirrors, room: Room, shape: Shape, rings: int,
     pid_cell: int, tid_offset: int | None, mapped: Sequence[Area], starts: Sequence[int] = (),
 ) -> tuple[Layout, list[Refusal]]:  # fmt: skip
-    """Return the layout for spots: stubs are written, and mirrors that lead to them. Parts are where there is room, or
-    at `starts`."""
+    """Return the layout for spots: trampolines are written, and mirrors that lead to them. Parts are where there is
+    room, or at `starts`."""
     groups: dict[int, list[Spot]] = {}
     for spot in spots:
         groups.setdefault(spot.site.address >> machine.GROUP, []).append(spot)
@@ -106,7 +107,7 @@ def build(
             counts = counter, table_of, pairs
             keeping = _keeping(plan, spot, rings) if shape.keeps else None
             choice = rows.choice(spot.target, spot.site)
-            text += _stub(machine, plan, spot, spec, at, calls, counts, back, len(kept), keeping, choice)
+            text += _trampoline(machine, plan, spot, spec, at, calls, counts, back, len(kept), keeping, choice)
             kept.append(spot)
             counters.append(counter)
             specs.append(spec)
@@ -121,8 +122,8 @@ def _routines(
     machine: Machine, plan: Plan, start: int, shape: Shape, places: tuple[int, int, int], tid_offset: int | None,
     known: Known,
 ) -> tuple[bytearray, Routines]:  # fmt: skip
-    """Return what stubs call, to stand at an address; `places` are those of the rings, of the cell of the process'
-    number, and of what threads remember."""
+    """Return what trampolines call, to stand at an address; `places` are those of the rings, of the cell of the
+    process' number, and of what threads remember."""
     rings, pid_cell, remembered_at = places
     text = bytearray()
     calls: Routines = {}
@@ -146,8 +147,9 @@ def _routines(
 
 def _known(group: Sequence[Spot], mapped: Sequence[Area]) -> tuple[int, int]:
     """Return where the file begins that spots are in, as far as it is mapped to be read only, and how many bytes that
-    has. Their stubs need not try it before they read there: whoever unmaps a file unmaps the spots with it, of which
-    none is hit then. All other memory may be gone by the next hit, also a page that was just read, and is tried."""
+    has. Their trampolines need not try it before they read there: whoever unmaps a file unmaps the spots with it, of
+    which none is hit then. All other memory may be gone by the next hit, also a page that was just read, and is
+    tried."""
     if len({spot.target.module[:2] for spot in group}) > 1:
         return 0, 0
     return unwritable(mapped, group[0].site.address)
@@ -169,48 +171,51 @@ def tables_of(plan: Plan, group: Sequence[tuple[Target, Site]]) -> tuple[list[Pl
     return list(found.values()), at, -(-size // PAGE) * PAGE
 
 
-def _stub(
+def _trampoline(
     machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines,
     counts: tuple[int, Mapping[Measure, int], int], back: Back, site: int, keeping: Keeping | None,
     choice: Choice | None,
 ) -> bytes:  # fmt: skip
-    """Return a spot's stub, to stand at an address; `counts` are the addresses of its counter, of its tables, and of
-    begins of pairs."""
+    """Return a spot's trampoline, to stand at an address; `counts` are the addresses of its counter, of its tables, and
+    of begins of pairs."""
     if spot.target.kind == LIBRARIES:
-        return machine.tell_stub(at, counts[0], back)
+        return machine.tell_trampoline(at, counts[0], back)
     if not calls:
-        return machine.count_stub(at, counts[0], back)
+        return machine.count_trampoline(at, counts[0], back)
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
     predicate, found = asked(plan, spot.target, operands)
     to = [(tally, counts[1].get(tally.measure, 0)) for tally in found]
     action = Action(predicate, operands, counts[0], to, counts[2])
     if plan.what == COUNT:
-        return machine.evaluated_stub(at, action, calls, back)
+        return machine.evaluated_trampoline(at, action, calls, back)
     gate = machine.gate(at, action, calls, back)
     choice = choice if choice is not None and choice.chooser in calls else None
-    return gate + machine.record_stub(at + len(gate), site, _taken(spot, spec), calls, counts[0], back, keeping, choice)
+    return gate + machine.record_trampoline(
+        at + len(gate), site, _taken(spot, spec), calls, counts[0], back, keeping, choice
+    )
 
 
 def _keeping(plan: Plan, spot: Spot, rings: int) -> Keeping:
-    """Return what a spot's stub does for rings at an address that keep the last records."""
+    """Return what a spot's trampoline does for rings at an address that keep the last records."""
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
     stop = rings + code.STOP if plan.until is not None else 0
     return code.Keeping(stop, awaited(plan, spot.target, operands), operands)
 
 
-def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> bool:
-    """Let a spot's mirror, if any, lead to its stub, and what is behind its NOP to where it led before; `old` gets what
-    is to be written on pages of an earlier trace. Return whether jumps reach that far; if not, nothing was done."""
+def _lead(spot: Spot, trampoline: int, mirrors: Mirrors, old: dict[int, bytes]) -> bool:
+    """Let a spot's mirror, if any, lead to its trampoline, and what is behind its NOP to where it led before; `old`
+    gets what is to be written on pages of an earlier trace. Return whether jumps reach that far; if not, nothing was
+    done."""
     form, address, after = spot.form, spot.site.address, spot.after
     steps: tuple[int, ...] = ()
     if isinstance(form, Padded):
         address, mirror = form.at, form.mirror
-        goals = {mirror: stub} if form.tail else {}
+        goals = {mirror: trampoline} if form.tail else {}
     elif not isinstance(form, Form):
         return True
     else:
         mirror, tail = spot.mirror, after[1:JUMP_SIZE]
-        goals = dict.fromkeys((mirror, *leads_of(address, tail, spot.near, form.was)), stub)
+        goals = dict.fromkeys((mirror, *leads_of(address, tail, spot.near, form.was)), trampoline)
         if form.behind:
             goals[behind_leads(address, after)] = behind_leads(address, spot.before)
         steps = steps_of(address, tail, spot.near, form.was)  # the jump of an entry is behind these
@@ -248,8 +253,8 @@ def _taken(spot: Spot, spec: SiteSpec) -> list[code.Taken]:
 
 
 def _pushed(spot: Spot) -> int:
-    """Return how far down the stack pointer is: operands are those before a call instruction, and a stub of ours that
-    it calls finds the return address below them."""
+    """Return how far down the stack pointer is: operands are those before a call instruction, and a trampoline of ours
+    that it calls finds the return address below them."""
     return 8 if isinstance(spot.form, Load) and spot.form.is_call else 0
 
 

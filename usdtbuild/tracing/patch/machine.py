@@ -1,4 +1,4 @@
-"""What the patch engine needs of a machine: which sites can change and how, and the code of stubs.
+"""What the patch engine needs of a machine: which sites can change and how, and the code of trampolines.
 
 `x86_64` and `aarch64` are modules that have it; everything else here is the same for both.
 """
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Machine(Protocol):
-    """A machine's module. Sites whose addresses agree above the low GROUP bits share their stubs, which are at most
-    REACH away from the first of them; FILL is an instruction that nobody may get to. TOLD says where in a `tell_stub`
-    a thread stops ("told"), and where it goes on then ("on")."""
+    """A machine's module. Sites whose addresses agree above the low GROUP bits share their trampolines, which are at
+    most REACH away from the first of them; FILL is an instruction that nobody may get to. TOLD says where in a
+    `tell_trampoline` a thread stops ("told"), and where it goes on then ("on")."""
 
     GROUP: int
     REACH: int
@@ -38,42 +38,42 @@ class Machine(Protocol):
         """Return the sites that can be patched, and why the others can't; `others` are to get breakpoints."""
 
     def place(self, spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
-        """Return a spot with the bytes that it changes to, what stands before its stub if that begins at `at` or a
-        little behind it, and where the stub goes on; or why not."""
+        """Return a spot with the bytes that it changes to, what stands before its trampoline if that begins at `at` or
+        a little behind it, and where the trampoline goes on; or why not."""
 
     def why_not_free(self, found: bytes) -> str:
         """Return why bytes that are at a site by now can't be changed."""
 
     def size(self, plan: Plan, spots: Sequence[Spot]) -> int:
-        """Return how many bytes the stubs of spots need at most, with the routines."""
+        """Return how many bytes the trampolines of spots need at most, with the routines."""
 
     def routines(
         self, at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None, known: Known
     ) -> tuple[bytes, Routines]:
         """See `code.routines`."""
 
-    def count_stub(self, at: int, counter: int, back: Back) -> bytes:
-        """See `code.count_stub`."""
+    def count_trampoline(self, at: int, counter: int, back: Back) -> bytes:
+        """See `code.count_trampoline`."""
 
-    def tell_stub(self, at: int, flag: int, back: Back) -> bytes:
-        """See `code.tell_stub`."""
+    def tell_trampoline(self, at: int, flag: int, back: Back) -> bytes:
+        """See `code.tell_trampoline`."""
 
     def counting_routines(
         self, at: int, pid_cell: int, tid_offset: int | None, string_size: int, known: Known
     ) -> tuple[bytes, Routines]:
         """See `evaluated.routines`."""
 
-    def evaluated_stub(self, at: int, action: Action, calls: Routines, back: Back) -> bytes:
-        """See `evaluated.stub`."""
+    def evaluated_trampoline(self, at: int, action: Action, calls: Routines, back: Back) -> bytes:
+        """See `evaluated.trampoline`."""
 
     def gate(self, at: int, action: Action, calls: Routines, back: Back) -> bytes:
         """See `evaluated.gate`."""
 
-    def record_stub(
+    def record_trampoline(
         self, at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back,
         keeping: Keeping | None = None, choice: Choice | None = None,
     ) -> bytes:  # fmt: skip
-        """See `code.record_stub`."""
+        """See `code.record_trampoline`."""
 
     def choosing_routines(
         self, at: int, plan: Plan, calls: int, pid_cell: int, tid_offset: int | None, claims: Routines

@@ -1,7 +1,7 @@
 """The memory that we share with a traced process: where in the one file each part is, and how it comes to be there.
 
-The file holds, one behind the other: the journal, the rings, for each part of the layout its stubs and counters, the
-mirrored pages, and room for the loop that makes the system calls.
+The file holds, one behind the other: the journal, the rings, for each part of the layout its trampolines and counters,
+the mirrored pages, and room for the loop that makes the system calls.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Mapping:
         self.size = at + self.control_size
 
     def contents(self) -> bytes:
-        """Return what the file holds behind the rings: stubs, counters and mirrors."""
+        """Return what the file holds behind the rings: trampolines, counters and mirrors."""
         found = bytearray(self.control - self.rings - self.rings_size)
         for part, at in zip(self.layout.parts, self.parts):
             at -= self.rings + self.rings_size  # noqa: PLW2901  (now from the end of the rings)

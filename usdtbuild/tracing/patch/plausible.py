@@ -1,7 +1,7 @@
-"""Whether counters and tables can be what stubs have counted: the program can write into them, too.
+"""Whether counters and tables can be what trampolines have counted: the program can write into them, too.
 
-Stubs only count up, each hit takes a nanosecond of a processor at least, and what is told of the same hits must fit
-together. Smaller lies of a program about its own hits can't be found out.
+Trampolines only count up, each hit takes a nanosecond of a processor at least, and what is told of the same hits must
+fit together. Smaller lies of a program about its own hits can't be found out.
 """
 
 from __future__ import annotations

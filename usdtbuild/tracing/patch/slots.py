@@ -1,14 +1,14 @@
 """Calls through slots: stubs, and call sites that have none, whose instruction loads the slot from a distance.
 
 Of such a site only the four bytes of the distance change: they lead to a *cell* of ours, which holds the address of a
-stub of ours, and that jumps on through the slot, whatever the slot holds by then: lazy binding, IFUNCs and canonical
-stubs go on as if nothing had happened, and the slot itself, which may be read-only, is never touched.
+trampoline of ours, and that jumps on through the slot, whatever the slot holds by then: lazy binding, IFUNCs and
+canonical stubs go on as if nothing had happened, and the slot itself, which may be read-only, is never touched.
 
-Why every state in between is valid: cell and stub are mapped before a distance changes, and stay for good. A distance
-only changes while all threads of the process stand, each before or behind an instruction, none within one, so the four
-bytes are read as they were or as they are, also where they cross a cache line. With either of them the call gets to its
-function, so it doesn't matter after how many sites we are stopped or killed. The kernel writes page by page, and we may
-be killed between two of them: a distance that lies on two pages is left alone.
+Why every state in between is valid: cell and trampoline are mapped before a distance changes, and stay for good. A
+distance only changes while all threads of the process stand, each before or behind an instruction, none within one, so
+the four bytes are read as they were or as they are, also where they cross a cache line. With either of them the call
+gets to its function, so it doesn't matter after how many sites we are stopped or killed. The kernel writes page by
+page, and we may be killed between two of them: a distance that lies on two pages is left alone.
 
 Calls by a register that was loaded some code before are left to breakpoints. They have two or three bytes, no room for
 a jump. And the load may not lead elsewhere: what it loads may be compared, kept or handed on as the function's address,
@@ -27,7 +27,7 @@ from ..maps import page_start
 
 LONGEST = 20
 BY_REGISTER = "it calls by a register, in two or three bytes, where nothing has room but a breakpoint"
-SIZE = 48  # bytes of a cell and of a stub that counts, at most, with what aligns them
+SIZE = 48  # bytes of a cell and of a trampoline that counts, at most, with what aligns them
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 # What may stand before the load, in this order, and its size: endbr64; mold's mov $number,%r11d; bnd.
 _LEADS = ((_ENDBR64, 4), (b"\x41\xbb", 6), (b"\xf2", 1))
@@ -79,13 +79,13 @@ def why_no_load(found: bytes) -> str:
     return f"the instruction there loads no slot in a way that may change (bytes {found[:8].hex(' ')})"
 
 
-def cell(stub: int) -> bytes:
-    """Return a cell that leads to a stub."""
-    return struct.pack("<Q", stub)
+def cell(trampoline: int) -> bytes:
+    """Return a cell that leads to a trampoline."""
+    return struct.pack("<Q", trampoline)
 
 
 def landing_pad() -> bytes:
-    """Return what a stub that cells lead to begins with: with IBT, jumps through memory land nowhere else."""
+    """Return what a trampoline that cells lead to begins with: with IBT, jumps through memory land nowhere else."""
     return _ENDBR64
 
 

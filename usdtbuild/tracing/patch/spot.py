@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Word(NamedTuple):
-    """One aligned instruction of `length` bytes that becomes a branch. Its stub goes on with `back`, else behind it;
-    `returns`: the instruction is a return instead. `links`: it is a call, and so is the branch."""
+    """One aligned instruction of `length` bytes that becomes a branch. Its trampoline goes on with `back`, else behind
+    it; `returns`: the instruction is a return instead. `links`: it is a call, and so is the branch."""
 
     changed_at: int
     length: int

@@ -1,4 +1,4 @@
-"""Tables in memory shared with the program, in which stubs add hits up.
+"""Tables in memory shared with the program, in which trampolines add hits up.
 
 A table is made of cells of 64 bytes: a key, a count, a sum of 128 bits, and the greatest and the least value, as
 `templates` writes them. With a key there are 2^12 of them, 2^8 if each has classes, behind them one for the key 0 and

@@ -1,4 +1,4 @@
-"""How sites change on x86-64: which of them can become jumps or load another slot, and what their stubs are.
+"""How sites change on x86-64: which of them can become jumps or load another slot, and what their trampolines are.
 
 The argument why every state in between is valid code is the package's, and for calls that of `slots`.
 """
@@ -16,7 +16,7 @@ from ...machines.x86_64.templates import TEMPLATES
 from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
 from . import calls, code, evaluated, slots
-from .code import Through, count_stub, routines, tell_stub
+from .code import Through, count_trampoline, routines, tell_trampoline
 from .forms import (
     JUMP,
     JUMP_SIZE,
@@ -52,26 +52,27 @@ __all__ = [
     "REACH",
     "TOLD",
     "choosing_routines",
-    "count_stub",
+    "count_trampoline",
     "counting_routines",
-    "evaluated_stub",
+    "evaluated_trampoline",
     "find_spots",
     "gate",
     "place",
-    "record_stub",
+    "record_trampoline",
     "routines",
     "size",
-    "tell_stub",
+    "tell_trampoline",
     "why_not_free",
 ]
 
-# What is within 64 MB shares its stubs, and these may be so far away; the rest of 2 GB is for the way from the mirror.
+# What is within 64 MB shares its trampolines, and these may be so far away; the rest of 2 GB is for the way from the
+# mirror.
 GROUP, REACH = 26, 192 << 20
 FILL = INT3
 TOLD = TEMPLATES["tell"].labels
 _LONGEST_SITE = 16
 _JUMP = bytes([JUMP])
-_FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywhere in a stub
+_FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywhere in a trampoline
 
 
 def find_spots(
@@ -318,8 +319,8 @@ def why_not_free(found: bytes) -> str:
 
 
 def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
-    """Return a spot with the bytes that it changes to, what stands before its stub if that begins at `at` or a little
-    behind it, and where the stub goes on; or why not."""
+    """Return a spot with the bytes that it changes to, what stands before its trampoline if that begins at `at` or a
+    little behind it, and where the trampoline goes on; or why not."""
     lead = INT3 * (-at % 16)
     form = spot.form
     if isinstance(form, Padded):
@@ -336,7 +337,7 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
 
 
 def size(plan: Plan, spots: Sequence[Spot]) -> int:
-    """Return how many bytes stubs need at most, with the routines, whole pages."""
+    """Return how many bytes trampolines need at most, with the routines, whole pages."""
     if plan.evaluates and plan.what == COUNT:
         sizes = [slots.SIZE + WORDS.most(plan, spot.target, spot.site.operands) for spot in spots]
         return -(-(evaluated.ROUTINES_SIZE + sum(sizes)) // PAGE) * PAGE
@@ -349,12 +350,12 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
     return -(-sum(sizes) // PAGE) * PAGE
 
 
-def record_stub(
+def record_trampoline(
     at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back,
     keeping: Keeping | None = None, choice: Choice | None = None,
 ) -> bytes:  # fmt: skip
-    """See `code.record_stub`."""
-    return code.record_stub(at, site, arguments, calls, lost, back, {}, keeping, evaluated.ending(WORDS), choice)
+    """See `code.record_trampoline`."""
+    return code.record_trampoline(at, site, arguments, calls, lost, back, {}, keeping, evaluated.ending(WORDS), choice)
 
 
 def choosing_routines(
@@ -391,9 +392,9 @@ def counting_routines(
     return evaluated.routines(WORDS, at, pid_cell, tid_offset, string_size, known)
 
 
-def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:
-    """See `evaluated.stub`."""
-    return evaluated.stub(WORDS, at, action, calls, back)
+def evaluated_trampoline(at: int, action: Action, calls: Routines, back: Back) -> bytes:
+    """See `evaluated.trampoline`."""
+    return evaluated.trampoline(WORDS, at, action, calls, back)
 
 
 def gate(at: int, action: Action, calls: Routines, back: Back) -> bytes:

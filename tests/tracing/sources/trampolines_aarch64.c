@@ -1,4 +1,4 @@
-/* Runs stubs that Python has written, under qemu: `stubs FILE what [n]`. The file lies at STUBS with its counters, rings
+/* Runs trampolines that Python has written, under qemu: `trampolines FILE what [n]`. The file lies at TRAMPOLINES with its counters, rings
    are at RINGS, and each line of standard input is a site's address and the word to put there. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define STUBS 0x5000000ul
+#define TRAMPOLINES 0x5000000ul
 #define RINGS 0x1000000000ul
 #define CELL 0x2000000000ul
 #define TEXTS 0x3000000000ul
@@ -125,15 +125,15 @@ static long twice(long n)
 
 int main(int argc, char **argv)
 {
-	char *stubs = place(STUBS, 1 << 21), *texts = place(TEXTS, 8192);
+	char *trampolines = place(TRAMPOLINES, 1 << 21), *texts = place(TEXTS, 8192);
 	uint32_t *rings = place(RINGS, SIZE);
 	long address;
 	unsigned word, words[4] = {0}, *sites[4] = {site_all, site_one, site_call, site_stub + 4};
 	int file = open(argv[1], O_RDONLY), i;
 
-	if (read(file, stubs, 1 << 21) < 0)
+	if (read(file, trampolines, 1 << 21) < 0)
 		return 1;
-	__builtin___clear_cache(stubs, stubs + (1 << 21));
+	__builtin___clear_cache(trampolines, trampolines + (1 << 21));
 	place(CELL, 4096);
 	own_number = (int)syscall(SYS_gettid);
 	mprotect(texts + 4096, 4096, PROT_NONE);
@@ -203,7 +203,7 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	/* What became of counters and rings, for Python to read. */
 	file = open(argv[1], O_WRONLY | O_TRUNC);
-	if (write(file, stubs, 1 << 21) < 0 || write(file, rings, SIZE) < 0)
+	if (write(file, trampolines, 1 << 21) < 0 || write(file, rings, SIZE) < 0)
 		return 1;
 	return argc < 3;
 }
