@@ -63,12 +63,23 @@ def test_a_limit_counts_what_passed(trace: Any) -> None:
     assert len(re.findall(r"id=11\b", shown.stdout)) == len(shown.stdout.splitlines()) == 3
 
 
+@pytest.mark.parametrize("more", [(), ("--by", "id", "-P", "server:request*"), ("--filter", "thread > 1")])
 @pytest.mark.parametrize("engine", ["patch", "trap", "inside"])
-def test_a_limit_ends_a_count(engine: str, usdtbuild: Any, server: Path) -> None:
-    shown = usdtbuild("trace", "--engine", engine, "--count", "--limit", "3", "-P", "server:*",
+def test_a_limit_ends_a_count(engine: str, more: tuple[str, ...], usdtbuild: Any, server: Path) -> None:
+    words = [] if "-P" in more else ["-P", "server:*"]
+    shown = usdtbuild("trace", "--engine", engine, "--count", "--limit", "3", *words, *more,
                       "--", server, 400, 1, 1000)  # fmt: skip
-    counted = sum(int(count) for count in re.findall(r"(\d+)  server:", shown.stdout))
-    assert 3 <= counted < 1600
+    assert sum(int(count) for count in re.findall(r"(\d+)  server:", shown.stdout)) == 3
+    assert "more hits than --limit" not in shown.stderr
+    if "--by" in more:
+        assert sum(int(hits) for hits in re.findall(r"values? in (\d+) hits", shown.stdout)) == 3
+
+
+def test_a_count_beyond_a_large_limit_is_said(usdtbuild: Any, scene: Any) -> None:
+    done = usdtbuild("trace", "--count", "--limit", "70000", "-P", "scene:ints", "--", scene("pie"), 1_000_000, 1)
+    counted = sum(int(count) for count in re.findall(r"(\d+)  scene:", done.stdout))
+    said = re.search(r"(\d+) more hits than --limit came before the trace ended", done.stderr)
+    assert counted == 70_000 + (int(said[1]) if said else 0)
 
 
 def test_a_filter_for_an_argument_that_is_not_there_ends_what_was_started(trace: Any) -> None:

@@ -80,7 +80,7 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
     from ..tracing.follower import Follower, planned
     from ..tracing.outputs.choose import choose
 
-    job, wishes, sieve = planned(asked.job, wishes, asked.sieve)
+    job, wishes, sieve = planned(asked.job, wishes, asked.sieve, asked.limit)
     try:
         with tracer_for(job) as tracer, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             for note in output.notes:
@@ -133,11 +133,19 @@ def _trace(follower: Follower, until: Until) -> int:
     if follower.limit is None and session.left_out:
         cure = "; -o FILE has all of them" if output.passing and math.isfinite(job.duration) and not stopped else ""
         remark(f"warning: {session.left_out} hits were seen and are left out{cure}")
+    _tell_beyond(follower.limit, report)
     code = code_of(stopped, ended) or bool(never or output.has_failed or (report.refusals and not report.targets))
     if until.require_hits and not code and (why := _lacking(report)):
         echo(f"usdtbuild: {why} (--require-hits)", err=True)
         return _NO_HITS
     return code
+
+
+def _tell_beyond(limit: int | None, report: Report) -> None:
+    """Say how many hits tables have that came while the trace ended."""
+    if limit is not None and sum(report.counts) > limit:
+        more = sum(report.counts) - limit
+        remark(f"{more} more hits than --limit came before the trace ended, and are counted, too")
 
 
 def _lacking(report: Report) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from itertools import zip_longest
 from typing import IO, TYPE_CHECKING
 
@@ -31,13 +32,17 @@ if TYPE_CHECKING:
     from .sieve import Sieve
     from .tracer import Reading, Tracer
 
+MOST_EXACT = 1 << 16  # hits that have room in a ring before anybody has read it
 _QUICKLY = 4096  # hits that wait when the time is over, and are shown still: that takes 50 ms
 
 
-def planned(job: Job, wishes: Wishes, sieve: Sieve | None) -> tuple[Job, Wishes, Sieve | None]:
+def planned(
+    job: Job, wishes: Wishes, sieve: Sieve | None, limit: int | None = None
+) -> tuple[Job, Wishes, Sieve | None]:
     """Return what has to be done so that outputs get what they need, and no more. Raises UsageError.
 
-    Where nothing is said of what to trace, those probes are that are to be paired.
+    Where nothing is said of what to trace, those probes are that are to be paired. Where hits are added up as they
+    happen, more of them come before a `limit` is noticed, so few hits are recorded instead.
     """
     wanted = job.wanted
     if wishes.latency and not (wanted.probes or wanted.functions or wanted.calls):
@@ -55,7 +60,7 @@ def planned(job: Job, wishes: Wishes, sieve: Sieve | None) -> tuple[Job, Wishes,
     wishes = wishes._replace(stacks=bool(job.stack))
     needed, values = needs(wishes)
     job = job._replace(arguments=values or sieve is not None)
-    if needed != EVENTS:
+    if needed != EVENTS and not (limit is not None and limit <= MOST_EXACT):
         return job.adding_up(where, measures(wishes)), wishes, sieve
     return job.passing(where if sieve is not None else None), wishes, sieve
 
@@ -71,6 +76,7 @@ class Follower:
         self._names, self._intervals = _ThreadNames(here=not tracer.wish.remote), _Intervals(self)
         self._frames = Frames(tracer.wish.cut) if tracer.wish.wanted.frames else None
         self._known = 0
+        self._taken: Counter[int] = Counter()  # hits within the limit, where they are events
         self.has_begun = self.is_interrupted = False  # by Ctrl-C
 
     def start(self, *streams: IO[bytes]) -> None:
@@ -111,6 +117,7 @@ class Follower:
             if self.limit is not None:
                 batch = batch[: self.limit - seen]
                 seen = sum(totals.counts.values()) if counts else seen + len(batch)
+                self._taken.update(() if counts else (event.target for event in batch))
             if batch:
                 self.output.events(batch)
             self.output.counts(totals)
@@ -141,10 +148,18 @@ class Follower:
         report = self.tracer.report()
         report = report._replace(threads={**report.threads, **self._names.known})
         if self.sieve is None:
-            return report
+            return self.within_limit(report)
         refusals = (*report.refusals, *self.sieve.refused)
         passed = self.sieve.counts(self.tracer.passed)
-        return report._replace(counts=passed, refusals=refusals, unfiltered=report.counts)
+        report = report._replace(counts=passed, refusals=refusals, unfiltered=report.counts)
+        return self.within_limit(report)
+
+    def within_limit(self, report: Report) -> Report:
+        """Return a report that counts no hits beyond the limit, nor those that were lost behind it."""
+        if self.limit is None or self._taken.total() < self.limit:
+            return report
+        counts = tuple(self._taken[one.number] for one in report.targets)
+        return report._replace(counts=counts, lost=(0,) * len(counts))
 
     def totals(self) -> Totals:
         """Return hits so far, of a filter those that have passed."""
@@ -189,7 +204,7 @@ class _Intervals:
         report = tracer.report()._replace(counts=hits, lost=lost, ended=reading.time)
         if sieve is not None:
             report = report._replace(counts=sieve.counts(reading.passed), unfiltered=hits)
-        self.show(report, reading.tables)
+        self.show(self._follower.within_limit(report), reading.tables)
 
     def show(self, report: Report, tables: Tables) -> None:
         """Tell of what has come since then, of hits and tables up to now."""
