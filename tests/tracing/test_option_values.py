@@ -33,6 +33,14 @@ from .conftest import built_with_probes
         (("--", ""), "the command's name is empty"),
         (("--limit", "1", "--limit", "2"), "--limit is given 2 times, and can have one value only"),
         (("--sum", "a", "--sum", "b"), "--sum is given 2 times, and can have one value only"),
+        *(
+            ((f"{option}=",), f"'{option}': it is empty")
+            for option in ("--graph", "--histogram", "--sum", "--key", "--diff", "--debuginfod", "--below", "--until")
+        ),
+        (("--output=",), "'--output': it is empty"),
+        (("--lossless=",), "'--lossless': '' is no time"),
+        (("--stack=",), "'--stack': '' is not"),
+        (("--latency", "", "x"), "'--latency': it is empty"),
         (("-p", "1"), "both a process (-p 1) and a command ("),
     ],
 )
@@ -42,10 +50,12 @@ def test_values_out_of_range(usdtbuild: Any, words: tuple[str, ...], said: str) 
     assert "started" not in done.stdout
 
 
-@pytest.mark.parametrize("option", ["--filter", "--remote", "--emulator", "--sysroot"])
+@pytest.mark.parametrize(
+    "option", ["--filter", "--remote", "--emulator", "--sysroot", "--sum", "--histogram", "--output"]
+)
 def test_value_that_is_missing_before_the_command(usdtbuild: Any, option: str) -> None:
     done = usdtbuild("trace", option, "--", sys.executable, "-c", "print('started')", code=2)
-    assert f"'{option}': its value is missing: '--', which stands there, begins the command" in done.stderr
+    assert f"{option}': its value is missing: '--', which stands there, begins the command" in done.stderr
     assert "started" not in done.stdout
 
 

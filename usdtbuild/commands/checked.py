@@ -29,6 +29,7 @@ _SHORTEST = 0.01  # seconds
 _SIZES = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _MOST_HITS, _MOST_SIZE = 10_000_000, 1 << 30
 _PORTS = 65535
+ALONE = "\0"  # no word of a command line has a NUL
 _CUTS = f"{__name__}.cuts"
 
 
@@ -141,6 +142,23 @@ def text(ctx: click.Context, param: click.Parameter, value: Text) -> Text:
     return value
 
 
+def texts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return several texts, if none of them is empty. Raises BadParameter."""
+    for one in value or ():
+        text(ctx, param, one)
+    return value
+
+
+def optional(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return what was given behind `=`, '' for an option that stands alone. Raises BadParameter.
+
+    click hands over the same for `--graph=` and `--graph`, so the option's `flag_value` is ALONE.
+    """
+    if value is None or value == ALONE:
+        return None if value is None else ""
+    return text(ctx, param, value)
+
+
 def user(command: Command) -> Command:
     """Add the option that says who reads files."""
     option = click.option(
@@ -171,9 +189,10 @@ def listening(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 def servers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     """Return debuginfod servers: those that are named, or else DEBUGINFOD_URLS'. Raises BadParameter."""
-    if value is None:
+    asked = optional(ctx, param, value)
+    if asked is None:
         return ()
-    found = tuple(one.rstrip("/") for one in (value or os.environ.get("DEBUGINFOD_URLS", "")).split())
+    found = tuple(one.rstrip("/") for one in (asked or os.environ.get("DEBUGINFOD_URLS", "")).split())
     if not found:
         raise click.BadParameter("DEBUGINFOD_URLS names no server; name one: --debuginfod URL.", ctx, param)
     for one in found:

@@ -9,6 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..options import TABLES
+from . import checked
 from .as_json import headed
 from .say import echo
 
@@ -20,8 +21,9 @@ from .say import echo
 @click.option(
     "--patchable",
     is_flag=False,
-    flag_value="",
+    flag_value=checked.ALONE,
     default=None,
+    callback=checked.optional,
     metavar="[N,M]",
     help="The option for patchable function entries; without N,M the smallest that is safe on the machine.",
 )

@@ -103,7 +103,8 @@ class Ordered(click.Command):
 @click.option("--mangled", is_flag=True, help="Show C++ and Rust functions as they are linked.")
 @click.option("--members", type=click.IntRange(0, 8), default=1, metavar="N",
               help="How deep members of functions' arguments are shown.  [default: 1]")  # fmt: skip
-@click.option("--debuginfod", "servers", is_flag=False, flag_value="", metavar="[URL]", callback=checked.servers,
+@click.option("--debuginfod", "servers", is_flag=False, flag_value=checked.ALONE, metavar="[URL]",
+              callback=checked.servers,
               help="Ask a server for missing debug information.  [default: DEBUGINFOD_URLS]")  # fmt: skip
 @click.option("--module", "modules", multiple=True, metavar="GLOB", help="Only in these files: by path or name.")
 @click.option("--provider", "files", multiple=True, metavar="FILE.d", help="Provider files that name arguments.")
@@ -112,25 +113,28 @@ class Ordered(click.Command):
 @click.option("--filter", "wanted_hits", metavar="TEST", callback=checked.text,
               help="Only hits like this: 'size > 4096 and name == \"x\"'.")  # fmt: skip
 @click.option("--count", is_flag=True, help="Count hits instead of showing them.")
-@click.option("--histogram", metavar="ARG[,STEP]", help="How an argument's values are distributed.")
+@click.option("--histogram", metavar="ARG[,STEP]", callback=checked.text,
+              help="How an argument's values are distributed.")  # fmt: skip
 @click.option("--by", multiple=True, metavar="KEY[,KEY...]", callback=checked.names,
               help="Count hits by an argument's value, or by thread, process, probe or stack.")  # fmt: skip
 @click.option(
     "--sum",
     "sum_of",
     metavar="ARG",
+    callback=checked.text,
     help="Sum, mean, least and greatest value of an argument; with --by, for each key.",
 )
-@click.option("--latency", nargs=2, metavar="BEGIN END",
+@click.option("--latency", nargs=2, metavar="BEGIN END", callback=checked.texts,
               help="How long it takes from one probe to another; with --by for each key.")  # fmt: skip
-@click.option("--key", metavar="ARG", help="With --latency: pair hits by this argument, or several (`id,worker`), not"
+@click.option("--key", metavar="ARG", callback=checked.text,
+              help="With --latency: pair hits by this argument, or several (`id,worker`), not"
               " by thread.")  # fmt: skip
 @click.option("--slower", metavar="TIME", callback=checked.seconds,
               help="With --latency: show each pair that takes so long, as it happens, and no table.")  # fmt: skip
 @click.option("--before", type=click.IntRange(1, 10000), metavar="N",
               help="With --slower: also the last hits of its thread.")  # fmt: skip
 @click.option("--report", is_flag=True, help="Functions: total and own time, calls, percentiles.")
-@click.option("--graph", is_flag=False, flag_value="", metavar="[FUNC]",
+@click.option("--graph", is_flag=False, flag_value=checked.ALONE, metavar="[FUNC]", callback=checked.optional,
               help="Who calls whom; or who calls these functions, and whom they call.")  # fmt: skip
 @click.option("--sort", type=click.Choice(list(SORTS)),
               help="With --report and --diff: by which column.  [default: total]")  # fmt: skip
@@ -144,7 +148,13 @@ class Ordered(click.Command):
               help="Likewise: nothing that these functions call.")  # fmt: skip
 @click.option("--from", "begin", metavar="PROBE", expose_value=False, callback=checked.cut,
               help="Likewise: only from this probe's hits on, and with --until up to that probe's.")  # fmt: skip
-@click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two reports (--report -o NAME.report.json).")
+@click.option(
+    "--diff",
+    nargs=2,
+    metavar="OLD NEW",
+    callback=checked.texts,
+    help="Compare two reports (--report -o NAME.report.json).",
+)
 @click.option("--stack", is_flag=False, flag_value=DEEPEST, type=click.IntRange(1, 1000), metavar="[N]",
               help=f"The call stack of each hit, at most N frames ({DEEPEST}).")  # fmt: skip
 @click.option("--every", metavar="TIME", callback=checked.interval,
@@ -179,7 +189,7 @@ class Ordered(click.Command):
               help="Longest string.  [default: 64; 512 with --normalize]")  # fmt: skip
 @click.option("--buffer", type=click.IntRange(1, 1024), default=32, metavar="MB",
               help="At most, for each ring.  [default: 32]")  # fmt: skip
-@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
+@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", callback=checked.texts,
               help="A file: .html (timeline), .svg (flame graph), .folded, .pb.gz (pprof), .json (Perfetto), .jsonl,"
               " .csv, .parquet; or a folder: .ctf (babeltrace2)")  # fmt: skip
 @click.option("--user", default="", metavar="NAME", callback=checked.text,
