@@ -374,3 +374,29 @@ def test_a_forked_process_that_overwrites_what_is_shared_only_spoils_the_tables(
     assert done.stdout.splitlines()[0] == str(150 * (300 * 301 // 2 + 600 - 300 + 300)), done
     assert done.returncode in {0, 1}
     assert "Traceback" not in done.stderr
+
+
+WAITS = """
+#include <stdio.h>
+__attribute__((noipa)) int leaf(int n) { __asm__ volatile(""); return n; }
+int main(void) { return leaf(getchar()) != 'x'; }
+"""
+
+
+@pytest.mark.parametrize("engine", ["patch", "inside"])
+@pytest.mark.parametrize("option", ["--below=laef", "--not-below=laef", "--graph=laef"])
+def test_a_name_that_is_not_there_is_said_at_once(run: Any, tmp_path: Path, option: str, engine: str) -> None:
+    (tmp_path / "waits.c").write_text(WAITS)
+    run("gcc", "-O2", "-fpatchable-function-entry=7,5", "waits.c", "-o", "waits", cwd=tmp_path)
+    more = ["--engine", "patch"] if engine == "patch" else []
+    words = [sys.executable, "-m", "usdtbuild", "trace", *more, "--report", option, "--", str(tmp_path / "waits")]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as traced:
+        assert traced.stderr is not None
+        said = next(line for line in traced.stderr if "laef" in line)  # the program waits meanwhile
+        shown = option if "graph" in option else option.replace("=", " ")
+        assert f"warning: nothing matches {shown}; did you mean leaf?" in said
+        _, rest = traced.communicate("x", timeout=60)
+    assert f"usdtbuild: nothing matches {shown}; did you mean leaf?" in rest
+    assert traced.returncode == 1

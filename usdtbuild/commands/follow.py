@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from ..errors import InputError, UsdtError
 from ..text import one_line
 from .say import echo, remark
-from .trace_end import how_ended, tell, tell_children, tell_many, tell_news
+from .trace_end import how_ended, tell, tell_absent, tell_children, tell_many, tell_news
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from ..api import Asked
     from ..tracing.follower import Follower
     from ..tracing.job import Job
-    from ..tracing.model import Report
+    from ..tracing.model import Report, Target
     from ..tracing.outputs.choose import Wishes
     from ..tracing.tracer import Tracer
 
@@ -67,10 +69,12 @@ def tracer_for(job: Job) -> Tracer:
 
 
 class Until(NamedTuple):
-    """What is said beside what is shown, and how the exit code is meant."""
+    """What is said beside what is shown, and how the exit code is meant. `lacking` returns what else there is to say of
+    names that nothing of the targets has."""
 
     verbose: bool = False
     require_hits: bool = False
+    lacking: Callable[[Sequence[Target]], Sequence[str]] = lambda _: ()
 
 
 def run(asked: Asked, wishes: Wishes, until: Until) -> int:
@@ -109,8 +113,7 @@ def _trace(follower: Follower, until: Until) -> int:
         remark(f"tracing {named(job.pids or (session.pid,))}" if session.pid else "tracing")
     tell_many(session.targets)
     missing = absent(job, session.targets, session.pid)
-    for one in missing:
-        remark(f"warning: {one} (libraries that are loaded later are looked at, too)")
+    tell_absent([*map(str, missing), *until.lacking(session.targets)])
     for pid in job.pids if job.children and not job.running else ():
         tell_children(pid, job.pids)
     follower.go()

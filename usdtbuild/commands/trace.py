@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +23,7 @@ from ..tracing.tracer import AUTO, ENGINES
 from . import checked
 from .follow import Until, code_of, end, run, stop_by_signals, tracer_for
 from .say import echo, remark
-from .trace_end import tell_many, tell_nothing
+from .trace_end import tell_absent, tell_many, tell_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -363,17 +364,20 @@ def _compare(old: str, new: str, sort: str | None, top: int | None) -> int:
 
 
 def _named(targets: Sequence[Target], pattern: str) -> frozenset[str]:
-    """Return the functions that --graph=FUNC means, as they are shown; say it if there are none."""
+    """Return the functions that --graph=FUNC means, as they are shown."""
     from ..tracing.selection import called, matches
 
-    named = frozenset(one.shown for one in targets if matches(called(one), pattern))
-    if targets and not named:
-        remark(str(_absent(targets, pattern, "--graph=")))
-    return named
+    return frozenset(one.shown for one in targets if matches(called(one), pattern))
 
 
-def _has_all(cut: Cut, targets: Sequence[Target]) -> bool:
-    """Whether there is what the options name that choose calls; say it of what isn't there."""
+def _lacking(cut: Cut, graph: str | None, targets: Sequence[Target]) -> list[str]:
+    """Return what there is to say of names that are not there: of options that choose calls, and of --graph=FUNC."""
+    found = [str(_absent(targets, graph, "--graph="))] if graph and targets and not _named(targets, graph) else []
+    return found + _missing(cut, targets)
+
+
+def _missing(cut: Cut, targets: Sequence[Target]) -> list[str]:
+    """Return what there is to say of names that choose calls and are not there."""
     from ..tracing.model import ENTER
     from ..tracing.selection import is_meant
 
@@ -381,13 +385,9 @@ def _has_all(cut: Cut, targets: Sequence[Target]) -> bool:
     named = [("--below", one) for one in cut.below] + [("--not-below", one) for one in cut.not_below]
     probes = [(option, one) for option, one in (("--from", cut.begin), ("--until", cut.end)) if one]
     missing = [each for each in (*named, *probes) if not any(is_meant(one, each[1]) for one in targets)]
-    for option, pattern in missing:
-        if (option, pattern) in probes:
-            cure = "; the library inside sees probes of -DUSDT_LIVE, --engine patch all"
-            remark(f"nothing matches {option} {pattern}{cure}")
-        else:
-            remark(str(_absent(functions, pattern, f"{option} ")))
-    return not missing
+    cure = "; the library inside sees probes of -DUSDT_LIVE, --engine patch all"
+    return [f"nothing matches {option} {pattern}{cure}" if (option, pattern) in probes
+            else str(_absent(functions, pattern, f"{option} ")) for option, pattern in missing]  # fmt: skip
 
 
 def _unwatched(cut: Cut, report: Report) -> bool:
@@ -447,7 +447,7 @@ class _Shown(NamedTuple):
         from ..tracing.call_tree import rows
 
         room = room_of(sys.stdout)
-        named = _named(targets, self.graph) if self.graph else frozenset()
+        named = _named(targets, self.graph) if self.graph else frozenset[str]()
         shown = [report_lines(rows(tree), self.sort or "total", self.top, room)] if self.report else []
         if self.graph == "":
             shown.append(graph_lines(tree.roots, "function", room))
@@ -472,14 +472,18 @@ def _add_up_calls(asked: Asked, wishes: Wishes, shown: _Shown) -> int:
     def show(tree: CallTree, report: Report) -> bool:
         return _show_chosen(shown, tree, report, cut, functions)
 
-    return run(asked._replace(job=_recording_calls(job)), wishes._replace(calls=show), Until(params["verbose"]))
+    until = Until(params["verbose"], lacking=partial(_lacking, functions, shown.graph))
+    return run(asked._replace(job=_recording_calls(job)), wishes._replace(calls=show), until)
 
 
 def _show_chosen(shown: _Shown, tree: CallTree, report: Report, cut: Cut, told: Cut) -> bool:
     """Print a tree; return whether there is all that was asked for. `told` is what of `cut` nobody has looked for."""
     unwatched = _unwatched(cut, report)
     is_whole = shown.show(tree._replace(exact=tree.exact and not unwatched), report.targets)
-    return is_whole & _has_all(told, report.targets) & (not unwatched)
+    lacking = _lacking(told, shown.graph, report.targets)
+    for text in lacking:
+        remark(text)
+    return is_whole and not lacking and not unwatched
 
 
 def _check_calls(shown: _Shown) -> None:
@@ -535,6 +539,7 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
         follower = Follower(session)
         stopped = stop_by_signals(follower)
         follower.start()
+        tell_absent(_lacking(job.cut, shown.graph, session.targets))
         follower.go()
         for _ in follower.batches():
             pass

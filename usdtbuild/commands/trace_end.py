@@ -85,6 +85,12 @@ def tell(
         remark(f"traced with {' and '.join(report.engines) or 'nothing'}{still}")
 
 
+def tell_absent(absent: Sequence[Absent] | Sequence[str]) -> None:
+    """Say what isn't there when a trace begins."""
+    for one in absent:
+        remark(f"warning: {one} (libraries that are loaded later are looked at, too)")
+
+
 def tell_many(targets: Sequence[Target]) -> None:
     """Say how many functions there are to trace, if that takes seconds, and how there are fewer."""
     if len(targets) > _CROWD:
