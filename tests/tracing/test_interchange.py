@@ -122,6 +122,19 @@ def test_a_folder_is_there_whole_or_not_at_all(usdtbuild: Any, tmp_path: Path) -
         assert sorted(one.name for one in (tmp_path / "new.ctf").iterdir()) == ["metadata", "stream"]
 
 
+@pytest.mark.parametrize("files", [{"notes": "mine"}, {"stream": "mine"}, {"metadata": "/* CTF 1.8 */", "stream": "x"}])
+def test_files_of_others_in_the_folder_stay_alone(usdtbuild: Any, tmp_path: Path, files: dict[str, str]) -> None:
+    folder = tmp_path / "x.ctf"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    done = usdtbuild("trace", "-o", "x.ctf", "--", "touch", "begun", code=1, cwd=tmp_path)
+    said = f"x.ctf: can't be written: the folder has files of others ({next(iter(files))})"
+    assert done.stderr.splitlines()[-1].startswith(f"usdtbuild: {said}")
+    assert {one.name: one.read_text() for one in folder.iterdir()} == files
+    assert [one.name for one in tmp_path.iterdir()] == ["x.ctf"]
+
+
 # -- pprof -------------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...ending import StandardOutputError
@@ -226,8 +226,21 @@ class _InFile(Output):
         how = ENDINGS[ending_of(name)].how if ending_of(name) in ENDINGS else _CHARACTERS
         if how == _FOLDER:
             files.folder(name)
+            self._check_folder()
         self._output = make(self._part if how == _FOLDER else self._opened(name, how))
         self.needs, self.values = self._output.needs, self._output.values
+
+    def _check_folder(self) -> None:
+        """Raise InputError where the folder has files that this trace would be mixed with, or would replace."""
+        from .ctf import others  # the one format that is a folder
+
+        try:
+            other = others(Path(self._name))
+        except OSError as error:
+            raise self._failed(error) from None
+        if other:
+            raise InputError(self._name, f"can't be written: the folder has files of others ({other})",
+                             "name a new folder, or one of an earlier trace")  # fmt: skip
 
     def _part(self, name: str) -> IO[bytes]:
         """Open a file of the folder."""

@@ -11,8 +11,10 @@ whether it is one at all: CTF knows no NULL, and strings are UTF-8, without the 
 
 from __future__ import annotations
 
+import io
 import re
 import struct
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ..model import FLOAT, MISSING, POINTER, STRING
@@ -31,6 +33,9 @@ _SIZES = {1: "b", 2: "h", 4: "i", 8: "q"}
 _LARGEST = 1 << 16  # bytes of a packet, and one event more
 _WHOLE, _NULL, _UNREADABLE, _CUT, _HEX = range(5)
 _STATES = "enum : uint8_t { whole, NULL, unreadable, cut, bytes }"
+
+_FILES = ("metadata", "stream")
+_OURS, _BEGINNING = b'tracer_name = "usdtbuild"', 4096
 
 _HEAD = """/* CTF 1.8 */
 typealias integer {{ size = 8; align = 8; signed = false; }} := uint8_t;
@@ -54,6 +59,16 @@ stream {{
 	event.context := struct {{ uint32_t _vpid; uint32_t _vtid; uint32_t _missing; }};
 }};
 """
+
+
+def others(folder: Path) -> str:
+    """Return a file in a folder that isn't of an earlier trace of ours, '' if there is none. Raises OSError."""
+    found = sorted(one.name for one in folder.iterdir())
+    strange = [name for name in found if name not in _FILES]
+    if found and not strange:
+        with (folder / _FILES[0]).open("rb") if _FILES[0] in found else io.BytesIO() as metadata:
+            strange = [] if _OURS in metadata.read(_BEGINNING) else found
+    return strange[0] if strange else ""
 
 
 class Ctf(Output):
