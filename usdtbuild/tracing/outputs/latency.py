@@ -19,7 +19,7 @@ from ...errors import UsageError
 from ..absent import Absent
 from ..filters import argument_index, own_of, said_arguments
 from ..measures import ALL, Cell, Measure, bounds
-from ..model import CALL, ENTER, FLOAT, MISSING, STRING
+from ..model import CALL, ENTER, FLOAT, MISSING, STRING, Cut
 from ..selection import is_meant
 from ..stops import said_of
 from . import EVENTS, KEYS, Table
@@ -173,7 +173,7 @@ class Latency(Table):
         if any(value is MISSING for value in values):
             self._without_key += 1
             return None
-        return event.pid, *values
+        return event.pid, *values, *(type(value) is Cut for value in values)  # what isn't whole may go on otherwise
 
     def _open(self, event: Event) -> None:
         slot = self._slot(event, self._begins[event.target])
