@@ -21,12 +21,14 @@ class Paired:
         self._unpaired = Unpaired()
 
     def hit(self, side: str, own: Any, passes: bool, pair_key: Any = 0) -> None:
-        """Take a begin or an end with its key; of a pair the begin says whether it passes."""
+        """Take a begin or an end with its key; of a pair the begin says whether it passes, else the end."""
         none, waiting = self._unpaired, self._waiting.setdefault(pair_key, [])
         if pair_key is None:
             self._unpaired = none._replace(without_key=none.without_key + 1)
         elif side == BEGIN:
             waiting.append((own, passes))
+        elif not waiting and not passes:
+            self._unpaired = none._replace(rejected=none.rejected + 1)
         elif not waiting:
             self._unpaired = none._replace(without_begin=none.without_begin + 1)
         elif len(waiting) > self._most:

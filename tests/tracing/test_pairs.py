@@ -13,6 +13,8 @@ import pytest
 
 from tests.test_json import conforms
 
+from .conftest import built_with_probes
+
 PROVIDER = """provider pairs {
     probe start(int kind, int size);
     probe done(int kind, int status);
@@ -323,3 +325,35 @@ def test_an_end_in_a_library_that_comes_later_finds_its_begin(
     else:
         assert "start to done: 150001 pairs\n" in done.stdout
     assert "paired" not in done.stdout + done.stderr
+
+
+ALONE = """
+#include <unistd.h>
+#include "alone.h"
+int main(void)
+{
+    for (int i = 0; i < 10; i++) {
+        if (i % 2)
+            ALONE_BEGIN(i, i), getppid();
+        ALONE_END(i), getppid();
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("key", [[], ["--key", "id"]])
+@pytest.mark.parametrize("engine", ["patch", "trap", "inside", "gdb"])
+def test_ends_without_begin_that_the_filter_rejects_are_not_told(
+    usdtbuild: Any, run: Any, need: Any, engine: str, key: list[str], tmp_path: Path
+) -> None:
+    if engine == "gdb":
+        need("gdb")
+    provider = "provider alone { probe begin(int id, int own); probe end(int id); };\n"
+    program = built_with_probes(run, tmp_path, "alone", provider, ALONE, "-O2", "-DUSDT_LIVE")
+    words = "trace", "--engine", engine, "--latency", "alone:begin", "alone:end", *key
+    for test, pairs, alone in (("id > 5", 2, 2), ("id == 7", 1, 0), ("own > 5", 2, 5)):  # an end has no argument own
+        done = usdtbuild(*words, "--filter", test, "--", program)
+        assert re.search(rf": {pairs} pairs?\n", done.stdout)
+        assert re.findall(r"not paired: .*", done.stdout) == [f"not paired: {alone} ends had no begin"] * bool(alone)
+        assert "damaged" not in done.stderr

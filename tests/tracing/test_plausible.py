@@ -85,6 +85,8 @@ def pairs(unpaired: Unpaired, longest: int = 9) -> Tables:
         (Unpaired(), (100, 100), True),
         (Unpaired(without_begin=20), (100, 120), True),
         (Unpaired(without_begin=20), (100, 110), False),
+        (Unpaired(without_begin=5, rejected=15), (100, 120), True),
+        (Unpaired(without_begin=5, rejected=15), (100, 110), False),
         (Unpaired(without_key=20), (120, 120), True),
         (Unpaired(without_key=20), (120, 100), False),
         (Unpaired(deep=20), (120, 120), True),

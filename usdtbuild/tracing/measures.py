@@ -40,13 +40,15 @@ class Measure(NamedTuple):
 
 
 class Unpaired(NamedTuple):
-    """How many hits belong to no pair, by reason; `deep` and `many`: there was no room for the begin."""
+    """How many hits belong to no pair, by reason; `deep` and `many`: there was no room for the begin; `rejected`: ends
+    without one, of which nothing is told since they don't pass the filter."""
 
     without_begin: int = 0
     deep: int = 0
     many: int = 0
     without_key: int = 0
     open: int = 0
+    rejected: int = 0
 
     def plus(self, other: Unpaired) -> Unpaired:
         """Return the sums."""

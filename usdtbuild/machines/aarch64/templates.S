@@ -1132,6 +1132,7 @@ end own_thread
         TOO_DEEP = 8
         TOO_MANY = 16
         WITHOUT_KEY = 24
+        REJECTED = 32
         STACKS = 64
         STACKS_BITS = 10
         STACK_BITS = 10
@@ -1307,6 +1308,9 @@ end begin_pair_\way
 
         .macro  judged way              // 6: there is no begin; 7: there is no pair
 6:      add     x4, x7, #WITHOUT_BEGIN
+        tbz     x6, #TESTED, 7f
+        tbz     x6, #FAILED, 7f
+        add     x4, x7, #REJECTED
 7:      count_\way x4, x5, w8
 8:      cmp     x4, x4
 9:

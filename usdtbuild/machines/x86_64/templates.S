@@ -1122,6 +1122,7 @@ end own_thread
         TOO_DEEP = 8
         TOO_MANY = 16
         WITHOUT_KEY = 24
+        REJECTED = 32           # ends without a begin that don't pass themselves
         STACKS = 64
         STACKS_BITS = 10        # how many there are
         STACK_BITS = 10         # bytes of one: a word, 8 bytes of nothing, and begins of 16 bytes: time and key
@@ -1304,7 +1305,14 @@ end begin_pair
         .endm
 
         .macro  judged                  # 6: there is no begin; 7: there is no pair
-6:      lock incq WITHOUT_BEGIN(%rsi)
+6:      mov     16(%rsp), %rdx
+        not     %rdx
+        shr     $TESTED, %rdx
+        test    $((1 << (FAILED - TESTED)) | 1), %edx
+        jz      10f             # it was tested, and failed
+        lock incq WITHOUT_BEGIN(%rsi)
+        jmp     7f
+10:     lock incq REJECTED(%rsi)
 7:      add     $24, %rsp
 8:      cmp     %eax, %eax
 9:      pop     %r10

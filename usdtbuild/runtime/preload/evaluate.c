@@ -318,7 +318,7 @@ static inline PLAIN int order(uint64_t *bits, unsigned size)
 
 /* -- pairs of hits ------------------------------------------------------------------------------------------------- */
 
-enum { PAIRS_BEGIN = 0, PAIRS_DEEP = 8, PAIRS_MANY = 16, PAIRS_KEY = 24, STACKS = 64, STACKS_BITS = 10, STACK_SIZE = 1024, BEGINS = 16, DEEPEST = 63, SEARCH = 64 };
+enum { PAIRS_BEGIN = 0, PAIRS_DEEP = 8, PAIRS_MANY = 16, PAIRS_KEY = 24, PAIRS_REJECTED = 32, STACKS = 64, STACKS_BITS = 10, STACK_SIZE = 1024, BEGINS = 16, DEEPEST = 63, SEARCH = 64 };
 
 /* The thread's stack, or one that nobody ever had; NO_STACK without either. */
 #define NO_STACK ((uint64_t)-1)
@@ -387,7 +387,7 @@ static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uint64_t
 		word = stack == NO_STACK ? 0 : get(stack);
 		depth = (uint32_t)word;
 		if (word >> 32 != thread >> 32 || !depth) {
-			add(pairs + PAIRS_BEGIN, 1);
+			add(pairs + (mark & FAILED && mark & TESTED ? PAIRS_REJECTED : PAIRS_BEGIN), 1);
 			return 0;
 		}
 		begun = depth > DEEPEST ? 0 : get(stack + BEGINS + 16 * (depth - 1));
@@ -454,7 +454,7 @@ static PLAIN int end_keyed(uint64_t pairs, uint64_t pair_key, uint64_t *key, uin
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			if ((get(first) ^ begins) >> SLOTS)
 				continue;
-			add(pairs + PAIRS_BEGIN, 1);
+			add(pairs + (mark & FAILED && mark & TESTED ? PAIRS_REJECTED : PAIRS_BEGIN), 1);
 			return 0;
 		}
 		if (!exchange(first, begins, begins & ~bit))

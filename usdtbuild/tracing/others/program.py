@@ -292,7 +292,8 @@ class _Block:
         taken = [f"@d{place}[pid, tid]--;", *_if("$d == 1", [f"delete(@d{place}[pid, tid]);"]),
                  *_if(f"$d > {_DEEPEST}", [self._counted("e", place)]), *_if(f"$d <= {_DEEPEST}", open_)]  # fmt: skip
         yield f"$d = @d{place}[pid, tid];"
-        yield from _if("$d == 0", [self._counted("w", place)])
+        alone = [self._counted("w", place)]
+        yield from _if("$d == 0", _if(test, alone) if tally.tested and test else alone)
         yield from _if("$d != 0", taken)
 
     def _counted(self, letter: str, place: int) -> str:

@@ -191,7 +191,7 @@ class Latency(Table):
             return
         waiting = self._waiting.get(slot)
         if not waiting:
-            self._without_begin += 1
+            self._without_begin += self._may_pass(event)
             return
         begin = waiting.pop()
         self._is_waiting -= 1

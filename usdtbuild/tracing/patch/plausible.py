@@ -107,8 +107,9 @@ def _unpaired_fit(unpaired: Unpaired, measure: Measure, tables: Tables, hits: Ma
     ends = sum(hits.get(number, 0) for number in of_ends)
     begins = sum(hits.values()) - ends
     unkeyed = unpaired.without_key if measure.key else 0  # begins and ends
-    taken = max(0, ends - unpaired.without_begin - unkeyed)  # of the begins that had room
+    alone = unpaired.without_begin + unpaired.rejected
+    taken = max(0, ends - alone - unkeyed)  # of the begins that had room
     return (
-        pairs + unpaired.without_begin + unpaired.deep + unpaired.without_key - unkeyed <= ends + spare
+        pairs + alone + unpaired.deep + unpaired.without_key - unkeyed <= ends + spare
         and taken + unpaired.many + unpaired.open <= begins + spare
     )

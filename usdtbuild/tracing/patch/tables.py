@@ -46,7 +46,7 @@ _BITS, _BITS_WITH_CLASSES = 12, 8
 _CELL = struct.Struct("=QQQQQQ16x")
 _CLASSES = struct.Struct("=1024Q")
 _TOP = 1 << 63
-_UNPAIRED = struct.Struct("=4Q32x")
+_UNPAIRED = struct.Struct("=5Q24x")
 _STACK = struct.Struct("=Q1016x")
 _STACKS, _DEEPEST = 1 << 10, 63
 _SLOT = struct.Struct("=QQQQQ24x")
@@ -208,7 +208,8 @@ def signed(value: int, bits: int) -> int:
 
 def read_pairs(data: mmap | bytearray, at: int, *, keyed: bool = False) -> Unpaired:
     """Return what was not paired of those at an offset. Begins that wait and did not pass the filter don't count."""
-    found = Unpaired(*_UNPAIRED.unpack_from(data, at))
+    without_begin, deep, many, without_key, rejected = _UNPAIRED.unpack_from(data, at)
+    found = Unpaired(without_begin, deep, many, without_key, 0, rejected)
     at += _UNPAIRED.size
     waiting = 0
     if keyed:
