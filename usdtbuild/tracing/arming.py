@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .model import Site
     from .others.bpftrace import Kernel
     from .owner import Owner
+    from .patch.layout import Layout
     from .tracees import Tracees
 
 HOOK = -1  # the target number of what is set in the dynamic linker
@@ -421,7 +422,7 @@ class Arming:
             self._engines.append(made)
             self._used.add(made.name)
             if plan.what != COUNT:
-                self.owner.tell(job.Sites(len(self._engines) - 1, process.family, made.shape, made.layout.specs))
+                self.owner.tell(_sites(len(self._engines) - 1, process.family, made, made.layout))
         return refused, ""
 
     def _attached(
@@ -487,6 +488,10 @@ def _touched(targets: Sequence[Target]) -> set[int]:
     A jump that one engine has made must not read what another changes: it would lead somewhere else then."""
     sites = (one for target in targets for site in target.sites for one in (site, *site.returns))
     return {at for site in sites for at in range(site.address - site.padding, site.address + 1)}
+
+
+def _sites(rings: int, family: int, made: patch.PatchEngine, layout: Layout) -> job.Sites:
+    return job.Sites(rings, family, made.first, made.shape, layout.specs)
 
 
 def _notes(made: patch.PatchEngine) -> Iterator[job.Noted]:

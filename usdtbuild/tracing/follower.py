@@ -155,11 +155,13 @@ class Follower:
         return self.within_limit(report)
 
     def within_limit(self, report: Report) -> Report:
-        """Return a report that counts no hits beyond the limit, nor those that were lost behind it."""
+        """Return a report that counts no hits beyond the limit, nor those of which it is sure that they were lost
+        behind it."""
         if self.limit is None or self._taken.total() < self.limit:
             return report
         counts = tuple(self._taken[one.number] for one in report.targets)
-        return report._replace(counts=counts, lost=(0,) * len(counts))
+        is_sure = self.sieve is None and self.limit <= self.tracer.surely
+        return report._replace(counts=counts, lost=(0,) * len(counts) if is_sure else report.lost)
 
     def totals(self) -> Totals:
         """Return hits so far, of a filter those that have passed."""

@@ -125,7 +125,7 @@ class Inside(Tracer):
         self._rest = ""
         self._began = clock.now() if wish.tree and clock.is_kernels() else None
         self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-", dir=_MEMORY if wish.tree and _has_room() else None))
-        self._slots = max(1, wish.buffer_size // _SLOT)
+        self._slots = self.surely = max(1, wish.buffer_size // _SLOT)
         self._ring = _shared(self._folder / "ring", _PAGE + self._slots * _SLOT)
         _HEADER.pack_into(self._ring, 0, 0, 0, 0, self._slots, 0, 0, 0)
         self._lock = (self._folder / "ring").open("rb")  # for as long as we are here

@@ -188,10 +188,12 @@ class Mapped(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """How raw records of one ring set are read, and of which family's processes they can be."""
+    """How raw records of one ring set are read, and of which family's processes they can be. So many `first` bytes of
+    each ring have memory before any is read."""
 
     rings: int
     family: int
+    first: int
     shape: Shape
     specs: tuple[SiteSpec, ...]
 

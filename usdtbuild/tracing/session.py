@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from multiprocessing.connection import Connection
 from operator import itemgetter
 from pathlib import Path
@@ -117,7 +117,7 @@ class Session(Tracer):
         self._decoders: dict[int, Decoder] = {}
         self._functions: set[int] = set()  # targets of which calls may be recorded late
         self._members: dict[int, Family] = {}  # processes of which the records of a ring set can be
-        self._recorded: dict[int, int] = {}
+        self._recorded: Counter[int] = Counter()
         self._waiting: deque[job.Raw | job.Mark | job.Read] = deque()  # what was told of the spool, and not decoded yet
         self._skipping = self._stop_early = False
         self._marks = 0  # how many of these are marks
@@ -287,13 +287,13 @@ class Session(Tracer):
         (self.news if message.at_once else self.warnings if message.always else self.notes).append(message.text)
 
     def _on_sites(self, message: job.Sites) -> None:
+        self.surely = min(self.surely, message.shape.holds(message.first))
         self._decoders[message.rings] = Decoder(message.shape, message.specs, self._functions)
         self._members[message.rings] = self._families.setdefault(message.family, Family())
 
     def _on_seen(self, message: job.Seen) -> None:
         self._held += self._stacks.resolved(message.events)
-        for event in message.events:
-            self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
+        self._recorded.update(event.target for event in message.events)
 
     def _on_stood(self, message: job.Stood) -> None:
         for tid, since, lasted in message.stops:
@@ -374,8 +374,7 @@ class Session(Tracer):
             if not self._skipping:
                 piece = decoder.checked(piece, processes)  # noqa: PLW2901
             counts = decoder.count(piece)
-            for target, count in counts.items():
-                self._recorded[target] = self._recorded.get(target, 0) + count
+            self._recorded.update(counts)
             if self._skipping:
                 self.left_out += sum(counts.values())
             else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import signal
 import time
@@ -102,6 +103,7 @@ class Tracer(Protocol):
     tables: Tables  # at the end, what was added up of these hits
     looked_up: bool  # what the program has
     stops: Stops | None  # what breakpoints have taken
+    surely: float  # none of so many first hits is lost
     _next_reading: float
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
@@ -111,6 +113,7 @@ class Tracer(Protocol):
         self.engines, self.pid, self.exit_code, self.threads = (), 0, None, {}
         self.passed, self.tables = {}, {}
         self.stood_still, self.left_out, self.looked_up, self.stops = 0.0, 0, False, None
+        self.surely = math.inf
         self.started = self.finished = time.monotonic_ns()
         self._next_reading = time.monotonic() + wish.every
 

@@ -74,6 +74,10 @@ class Shape(NamedTuple):
     keeps: bool = False
     patience: int = 0
 
+    def holds(self, size: int) -> int:
+        """Return how many slots lie in the first bytes of a ring."""
+        return min(self.slots, (size - RING_HEADER) // self.slot)
+
     def add_claim(self, made: Code, rings: int, named: Callable[[str], str] = str) -> None:
         """Add what claims a slot, by templates that have these names on a machine."""
         values = {"rings": rings, "stride_bits": self.stride.bit_length() - 1, "slots": self.slots,
