@@ -122,11 +122,15 @@ def summarise(image: Image, found: Sequence[Record]) -> Inspection:
     providers, problem = description(image)
     grouped: dict[tuple[str, str, str], list[SeenSite]] = {}
     by_name = {name: declarations(provider) for name, (provider, _) in providers.items()}
+    semaphores: dict[Location, Semaphore] = {}  # which sites share
     for record in found:
+        where = record.semaphore
+        if where is not None and where not in semaphores:
+            semaphores[where] = Semaphore(where, None if image.is_object else is_backed(image, where.address))
         declared = None
         if not record.is_enabled and record.provider in by_name:
             declared = by_name[record.provider].get(dashed(record.probe))
-        site = _site(image, record, declared)
+        site = _site(image, record, declared, semaphores[where] if where is not None else None)
         grouped.setdefault((record.provider, record.probe, record.format), []).append(site)
     probes = []
     for (provider, name, format_), sites in sorted(grouped.items()):
@@ -138,12 +142,9 @@ def summarise(image: Image, found: Sequence[Record]) -> Inspection:
     )  # fmt: skip
 
 
-def _site(image: Image, record: Record, declared: DeclaredProbe | None) -> SeenSite:
+def _site(image: Image, record: Record, declared: DeclaredProbe | None, semaphore: Semaphore | None) -> SeenSite:
     where = record.site
     function = image.function_at(where.offset if image.is_object else where.address, where.section_number)
-    semaphore = None
-    if record.semaphore is not None:
-        semaphore = Semaphore(record.semaphore, None if image.is_object else is_backed(image, record.semaphore.address))
     parsed = operands.parse(record.operands, image.machine) or (_NO_OPERAND,) * len(record.types)
     if record.is_enabled:
         parsed = ()  # it passes no argument of the probe, and what it passes is between it and the tracer

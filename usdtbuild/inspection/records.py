@@ -103,14 +103,18 @@ def read_notes(image: Image, section: ImageSection) -> Iterator[Record]:
         yield from _object_notes(image, section, notes)
         return
     base = next(iter(image.sections_named(stapsdt.BASE_SECTION)), None)
+    base_at = Location(base.address, base.name) if base is not None else None
+    semaphores: dict[int, Location | None] = {-1: None}  # which sites share; -1: there is none
     for offset, note in notes:
         # Readers add how far .stapsdt.base was moved; libbpf skips a note whose own base is 0, and so do we.
         shift = base.address - note.base if base is not None and note.base else 0
-        semaphore = locate(image, _wrap(image, note.semaphore + shift)) if note.semaphore else None
+        semaphore = _wrap(image, note.semaphore + shift) if note.semaphore else -1
+        if semaphore not in semaphores:
+            semaphores[semaphore] = locate(image, semaphore)
         yield Record(
             "stapsdt", note.provider, note.name, note.arguments, locate(image, _wrap(image, note.pc + shift)),
-            Location(base.address, base.name) if base is not None else None, semaphore,
-            Location(0, section.name, offset, section_number=section.number), note.pc, note.base, note.semaphore,
+            base_at, semaphores[semaphore],
+            Location(0, section.name, offset, "", section.number), note.pc, note.base, note.semaphore,
         )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from .library_calls import call_targets, return_target
 from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, RETURN, STRING, Argument, Module, Refusal, Site, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
     from ..elf.image import Image
     from ..formats.operands import Operand
@@ -213,7 +213,7 @@ def targets_in(
         places = {site.location.address for probe in seen.probes for site in probe.sites}
         for probe in seen.probes:
             if probe.format in _FORMATS and wanted.takes_probe(probe.provider, probe.name):
-                if not all(_may_count(image, site.semaphore) for site in probe.sites):
+                if not all(_may_count(image, one) for one in _semaphores(probe)):
                     refuse(Refusal(f"{probe.provider}:{probe.name}", _NO_SEMAPHORE))
                     continue
                 target = with_enumerators(probe_target(number, seen, probe, module, wanted.providers), wanted)
@@ -238,21 +238,19 @@ def probe_target(
     arguments = tuple(_argument(shown, types[i] if i < len(types) else None) for i, shown in enumerate(longest))
     bias = module.load_bias
     has_types = any(one.type for one in arguments)
-    sites = dict.fromkeys(  # functions that a linker has folded may have a record each
+    sites = [
         Site(
             site.location.address + bias,
             site.location.address,
-            tuple(
-                [
-                    _with_sign(shown.operand, one) if has_types else shown.operand
-                    for shown, one in zip(site.arguments, arguments)
-                ]
-            ),
+            tuple([_with_sign(shown.operand, one) if has_types else shown.operand
+                   for shown, one in zip(site.arguments, arguments)]),
             site.semaphore.location.address + bias if site.semaphore else 0,
             site.function.name if site.function else "",
         )
         for site in probe.sites
-    )
+    ]  # fmt: skip
+    if len({site.address for site in sites}) < len(sites):  # functions that a linker has folded may have a record each
+        sites = [*dict.fromkeys(sites)]
     return Target(number, PROBE, probe.provider, probe.name, module, arguments, tuple(sites))
 
 
@@ -267,13 +265,16 @@ def with_enumerators(target: Target, wanted: Wanted) -> Target:
     )
 
 
-def _may_count(image: Image, semaphore: Semaphore | None) -> bool:
+def _semaphores(probe: SeenProbe) -> Iterable[Semaphore]:
+    """Return a probe's semaphores, of which its sites share one."""
+    return {one.location.address: one for site in probe.sites if (one := site.semaphore) is not None}.values()
+
+
+def _may_count(image: Image, semaphore: Semaphore) -> bool:
     """Whether a probe's semaphore is two bytes of its own file's writable data: a note can name any address.
 
     Executable segments don't count, nor what the dynamic linker makes read-only.
     """
-    if semaphore is None:
-        return True
     at, data = semaphore.location.address, elf.PF_R | elf.PF_W
     if at % 2:
         return False
@@ -343,7 +344,7 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
             first += 1
             if exits is not None:
                 target = return_target(first, EXIT, function.name, module, (site,), None, one.image)
-                returns = _with_returns(target.sites[0], found, function, one.bias, starts)
+                returns = _with_returns(target.sites[0], found, function, one.bias, starts.keys())
                 yield target._replace(sites=(returns,), written=shown, mangled=wanted.mangled)
                 first += 1
 
@@ -362,7 +363,7 @@ def _entry(function: Function, bias: int) -> Site:
     return Site(address + pad + bias, address + pad, (), 0, function.name, padding=padding, begins=address, body=body)
 
 
-def _with_returns(site: Site, found: Ends | str, function: Function, bias: int, starts: Container[int]) -> Site:
+def _with_returns(site: Site, found: Ends | str, function: Function, bias: int, starts: Set[int]) -> Site:
     """Return the site of a function's returns with those that it has in its own code."""
     if not function.nops:
         return site._replace(unknown="its entry has no NOPs")
@@ -377,7 +378,9 @@ def _with_returns(site: Site, found: Ends | str, function: Function, bias: int, 
     return site._replace(returns=tuple(_with_near(one, starts) for one in returns))
 
 
-def _with_near(site: Site, places: Container[int]) -> Site:
+def _with_near(site: Site, places: Set[int]) -> Site:
     """Return a site with those of the places (of the file) that are within a jump behind it."""
+    if places.isdisjoint(range(site.file_address + 1, site.file_address + _JUMP_SIZE)):
+        return site
     behind = [offset for offset in range(1, _JUMP_SIZE) if site.file_address + offset in places]
-    return site._replace(near=tuple(site.address + offset for offset in behind)) if behind else site
+    return site._replace(near=tuple(site.address + offset for offset in behind))

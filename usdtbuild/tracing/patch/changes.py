@@ -150,10 +150,12 @@ def _stretch(group: list[tuple[int, Spot]], start: int, before: bytes) -> Stretc
     return Stretch(start, before, bytes(after), group, differs)
 
 
+_KINDS: dict[type, int] = {Load: journal.DISTANCE, Word: journal.WORD, Padded: journal.PADDED}
+
+
 def _flags(spot: Spot) -> int:
-    kinds = {Load: journal.DISTANCE, Word: journal.WORD, Padded: journal.PADDED}
     joined = journal.JOINED if isinstance(spot.form, Form) and spot.form.behind else 0
-    return journal.ARMED | kinds.get(type(spot.form), joined) | sum(journal.NEAR << index for index in spot.near)
+    return journal.ARMED | _KINDS.get(type(spot.form), joined) | sum([journal.NEAR << index for index in spot.near])
 
 
 def _semaphore(address: int, value: int) -> journal.Entry:

@@ -74,13 +74,13 @@ class Mirrors:
                     return Placed(address + 5 + distance, tail, tuple(near))
         return None
 
-    def place_for_any(self, address: int, form: Form, near: Collection[int], behind: Collection[int]) -> Placed | None:
+    def place_for_any(self, address: int, form: Form, near: Collection[int], behind: Sequence[int]) -> Placed | None:
         """Return as `place`, for breakpoints at all of `behind` too, which nobody knows to be wanted.
 
         Where there is no memory for these, nothing may be there that can be executed: a thread that is led there
         faults, and who traces it lets it go on (`astray`). None where it would not fault.
         """
-        all_near = tuple(sorted({*near, *behind}))
+        all_near = tuple(sorted({*near, *behind}) if near else behind)
         placed = self.place(address, form, all_near)
         if placed is not None:
             return placed
@@ -99,27 +99,32 @@ class Mirrors:
         self, address: int, form: Form, tail: bytes, near: Sequence[int], *, near_heap: bool = False
     ) -> bool:  # fmt: skip
         """Take what the four bytes behind a site need, if it is free."""
-        spans = [(address + start, address + end)
-                 for start, end in _needed(tail, tuple(near), form.behind[-1:], form.was)]  # fmt: skip
-        if not spans or any(self._is_taken(start, end) for start, end in spans):
-            return False
-        pages = {byte & -PAGE for start, end in spans for byte in (start, end - 1)}.difference(self.pages)
-        if not all(self.room.is_free(page, page + PAGE, near_heap=near_heap) for page in pages):
-            return False
-        for page in pages:
-            self.pages[page], self._used[page] = bytearray(INT3 * PAGE), bytearray(PAGE)
-            self.room.take(page, page + PAGE)
+        spans = _needed(tail, tuple(near), form.behind[-1:], form.was)
         for start, end in spans:
-            _write(self._used, start, _USED * (end - start))
-        return True
+            if self._is_taken(address + start, address + end, near_heap=near_heap):
+                return False
+        for start, end in spans:
+            for byte in (address + start, address + end - 1):
+                page = byte & -PAGE
+                if page not in self.pages:
+                    self.pages[page], self._used[page] = bytearray(INT3 * PAGE), bytearray(PAGE)
+                    self.room.take(page, page + PAGE)
+            _write(self._used, address + start, _USED * (end - start))
+        return bool(spans)
 
-    def _is_taken(self, start: int, end: int) -> bool:
-        """Whether any byte between two addresses is given out, or where a jump may be led astray."""
-        for page in range(start & -PAGE, end, PAGE):
+    def _is_taken(self, start: int, end: int, *, near_heap: bool | None = None) -> bool:
+        """Whether any byte between two addresses is given out, or where a jump may be led astray; or is on a page that
+        can't be had, `near_heap` or farther away, unless it is None."""
+        page = start & -PAGE
+        while page < end:
             used = self._used.get(page)
-            if used is not None and used.find(_USED, max(start - page, 0), end - page) >= 0:
+            if used is not None:
+                if used.find(_USED, max(start - page, 0), end - page) >= 0:
+                    return True
+            elif near_heap is not None and not self.room.is_free(page, page + PAGE, near_heap=near_heap):
                 return True
-        return not self._astray.isdisjoint(range(start, end))
+            page += PAGE
+        return bool(self._astray) and not self._astray.isdisjoint(range(start, end))
 
     def write(self, mirror: int, data: bytes) -> None:
         """Write into pages that were given out."""

@@ -124,7 +124,8 @@ def find_spots(
             reason = reason or "where its bytes would make a jump lead is no free memory, or another site's jump leads"
             refusals.append(Refusal(target.title, reason, "", site.address))
             continue
-        begun.update({spot.changes[0][0]: spot for spot in both})
+        for spot in both:
+            begun[spot.changes[0][0]] = spot
     spots = sorted([*spots, *begun.values()], key=lambda spot: spot.changed_at)
     return _whole_functions(plan, spots, refusals, leaning)
 
