@@ -1,5 +1,5 @@
 /* A traced program that looks for the tracer's rings among its own memory and writes into them.
- * argv[1]: head (a head beyond all slots), back (a head before the tail), site, process (argv[2]), thread, time, length;
+ * argv[1]: head (a head beyond all slots), back (a head before the tail), site, process (argv[2]), thread, time, length, cut, rest;
  * quiet does nothing; without
  * rings: many (what is counted becomes 2^63), fewer (it becomes 0). */
 #define _GNU_SOURCE
@@ -81,7 +81,9 @@ int main(int count, char **words)
           if (!strcmp(mode, "process")) *(uint32_t *)(record + 24) = count > 2 ? atoi(words[2]) : 1;
           if (!strcmp(mode, "thread")) *(uint32_t *)(record + 16) = 0xffffffff;
           if (!strcmp(mode, "time")) *(uint64_t *)(record + 8) = UINT64_MAX;
-          if (!strcmp(mode, "length")) *(uint64_t *)(record + 40) = UINT64_C(1) << 62;
+          if (!strcmp(mode, "length")) *(uint64_t *)(record + 40) = UINT64_C(1) << 61;
+          if (!strcmp(mode, "cut")) *(uint64_t *)(record + 40) = UINT64_C(1) << 62; /* and nothing of it */
+          if (!strcmp(mode, "rest")) *(uint64_t *)(record + 40) = UINT64_C(1) << 62 | 4096;
         }
     }
   }

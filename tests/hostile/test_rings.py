@@ -16,7 +16,7 @@ from usdtbuild.tracing.patch.rings import shape_for
 
 STRING_SIZE = 64
 SLOT = shape_for([1], [1], STRING_SIZE, 1 << 20).slot
-MODES = ("head", "back", "site", "process", "thread", "time", "length")
+MODES = ("head", "back", "site", "process", "thread", "time", "length", "cut", "rest")
 DAMAGED = r"the program has damaged its buffers: \d+ records were dropped"
 
 

@@ -345,14 +345,15 @@ def _reader(spec: SiteSpec, longest: int) -> Callable[[bytes, int], tuple[Value,
             if pointer is MISSING:
                 continue
             size = length & ~CUT
-            if size > longest:
+            is_cut = size != length
+            if length != -1 and (not 0 <= size <= longest or (is_cut and not size)):  # of a cut one there is something
                 return None
             if not pointer:
                 values[index] = None
             elif length < 0:
                 values[index] = Unreadable(pointer)
             else:
-                values[index] = string(raw[at + place + 8 : at + place + 8 + size], longest, is_cut=size != length)
+                values[index] = string(raw[at + place + 8 : at + place + 8 + size], longest, is_cut=is_cut)
         return tuple(values)
 
     def with_stacks(raw: bytes, at: int) -> tuple[Value, ...] | None:
