@@ -443,8 +443,10 @@ def apart(
     source, sink = os.pipe()
 
     def answer(asking: socket.socket) -> int:
-        gc.disable()  # it ends before there is much garbage
-        if limit is not None:
+        if limit is None:
+            gc.disable()  # it ends before there is much garbage
+        else:
+            gc.enable()  # what memory there is must do
             _limit(*limit)
         said = _answer(lambda: read(lambda: give_up(whose, alone=True)))
         asking.close()
