@@ -77,6 +77,7 @@ class Follower:
         self._frames = Frames(tracer.wish.cut) if tracer.wish.wanted.frames else None
         self._known = 0
         self._taken: Counter[int] = Counter()  # hits within the limit, where they are events
+        self._looked_at = 0  # events until there were these
         self.has_begun = self.is_interrupted = False  # by Ctrl-C
 
     def start(self, *streams: IO[bytes]) -> None:
@@ -107,6 +108,7 @@ class Follower:
             if batch is None:
                 return
             self._names.learn(batch)
+            all_ = batch
             if len(tracer.targets) > self._known:
                 self._announce(tracer.terminate)
             if self.sieve is not None:
@@ -117,7 +119,8 @@ class Follower:
             if self.limit is not None:
                 batch = batch[: self.limit - seen]
                 seen = sum(totals.counts.values()) if counts else seen + len(batch)
-                self._taken.update(() if counts else (event.target for event in batch))
+                if not counts:
+                    self._take(batch, all_, is_full=seen >= self.limit)
             if batch:
                 self.output.events(batch)
             self.output.counts(totals)
@@ -129,6 +132,14 @@ class Follower:
                     is_late and self.output.passing and not tracer.wish.last and tracer.waiting > _QUICKLY
                 ):
                     tracer.skip()
+
+    def _take(self, batch: Sequence[Event], all_: Sequence[Event], *, is_full: bool) -> None:
+        """Count hits within the limit, and how many there were until then in all, those that don't pass included."""
+        if is_full and not batch:  # since the last time
+            return
+        self._taken.update(event.target for event in batch)
+        last = batch[-1] if is_full else None
+        self._looked_at += next((at for at, one in enumerate(all_, 1) if one is last), len(all_))
 
     def finish(self) -> Report:
         """Finish the output; return how the trace was."""
@@ -160,7 +171,7 @@ class Follower:
         if self.limit is None or self._taken.total() < self.limit:
             return report
         counts = tuple(self._taken[one.number] for one in report.targets)
-        is_sure = self.sieve is None and self.limit <= self.tracer.surely
+        is_sure = self._looked_at <= self.tracer.surely
         return report._replace(counts=counts, lost=(0,) * len(counts) if is_sure else report.lost)
 
     def totals(self) -> Totals:
