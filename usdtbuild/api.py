@@ -273,7 +273,7 @@ class Trace:
         if self._has_begun:
             raise UsageError("this trace has begun already; each is for one run")
         self._has_begun = True
-        job, wishes, sieve = planned(self.asked.job, wishes, self.asked.sieve, self.asked.limit)
+        job, wishes, sieve = planned(self.asked.job, wishes, self.asked.sieve)
         self._tables = tables(wishes, io.StringIO())
         tracer = choose(job)
         self._follower = Follower(tracer, All(self._tables), sieve, self.asked.limit)

@@ -69,10 +69,11 @@ def test_a_limit_ends_a_count(engine: str, more: tuple[str, ...], usdtbuild: Any
     words = [] if "-P" in more else ["-P", "server:*"]
     shown = usdtbuild("trace", "--engine", engine, "--count", "--limit", "3", *words, *more,
                       "--", server, 400, 1, 1000)  # fmt: skip
-    assert sum(int(count) for count in re.findall(r"(\d+)  server:", shown.stdout)) == 3
-    assert "more hits than --limit" not in shown.stderr
+    said = re.search(r"(\d+) more hits than --limit", shown.stderr)
+    hits = 3 + (int(said[1]) if said else 0)
+    assert sum(int(count) for count in re.findall(r"(\d+)  server:", shown.stdout)) == hits < 1000
     if "--by" in more:
-        assert sum(int(hits) for hits in re.findall(r"values? in (\d+) hits", shown.stdout)) == 3
+        assert sum(int(one) for one in re.findall(r"values? in (\d+) hits", shown.stdout)) == hits
 
 
 def test_a_count_beyond_a_large_limit_is_said(usdtbuild: Any, scene: Any) -> None:

@@ -84,7 +84,7 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
     from ..tracing.follower import Follower, planned
     from ..tracing.outputs.choose import choose
 
-    job, wishes, sieve = planned(asked.job, wishes, asked.sieve, asked.limit)
+    job, wishes, sieve = planned(asked.job, wishes, asked.sieve)
     try:
         with tracer_for(job) as tracer, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             for note in output.notes:

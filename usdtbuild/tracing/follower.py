@@ -32,17 +32,13 @@ if TYPE_CHECKING:
     from .sieve import Sieve
     from .tracer import Reading, Tracer
 
-MOST_EXACT = 1 << 16  # hits that have room in a ring before anybody has read it
 _QUICKLY = 4096  # hits that wait when the time is over, and are shown still: that takes 50 ms
 
 
-def planned(
-    job: Job, wishes: Wishes, sieve: Sieve | None, limit: int | None = None
-) -> tuple[Job, Wishes, Sieve | None]:
+def planned(job: Job, wishes: Wishes, sieve: Sieve | None) -> tuple[Job, Wishes, Sieve | None]:
     """Return what has to be done so that outputs get what they need, and no more. Raises UsageError.
 
-    Where nothing is said of what to trace, those probes are that are to be paired. Where hits are added up as they
-    happen, more of them come before a `limit` is noticed, so few hits are recorded instead.
+    Where nothing is said of what to trace, those probes are that are to be paired.
     """
     wanted = job.wanted
     if wishes.latency and not (wanted.probes or wanted.functions or wanted.calls):
@@ -60,7 +56,7 @@ def planned(
     wishes = wishes._replace(stacks=bool(job.stack))
     needed, values = needs(wishes)
     job = job._replace(arguments=values or sieve is not None)
-    if needed != EVENTS and not (limit is not None and limit <= MOST_EXACT):
+    if needed != EVENTS:
         return job.adding_up(where, measures(wishes)), wishes, sieve
     return job.passing(where if sieve is not None else None), wishes, sieve
 
@@ -171,8 +167,9 @@ class Follower:
         if self.limit is None or self._taken.total() < self.limit:
             return report
         counts = tuple(self._taken[one.number] for one in report.targets)
-        is_sure = self._looked_at <= self.tracer.surely
-        return report._replace(counts=counts, lost=(0,) * len(counts) if is_sure else report.lost)
+        if self._looked_at <= self.tracer.surely:
+            return report._replace(counts=counts, lost=(0,) * len(counts))
+        return report._replace(counts=counts, unfiltered=report.hits)
 
     def totals(self) -> Totals:
         """Return hits so far, of a filter those that have passed."""
