@@ -176,6 +176,7 @@ def test_what_could_not_be_read_compares_with_nothing(test: str, negation: str) 
         ("name =~ length", 5, "compares an argument with a pattern"),
         ("length < NULL", 7, "NULL can be compared by == and !="),
         (f'name == "{"x" * 64}"', 8, "read up to 64 bytes"),
+        (f'name =~ "*{"x" * 64}[ab]*"', 8, "what matches this has more"),
         ("(" * 200, 100, "nested deeper"),
         ("length ? 3", 7, "'?' means"),
         ("length > 08x", 9, "'0' means nothing"),
@@ -191,6 +192,10 @@ def test_mistakes_are_shown_at_their_place(text: str, at: int, said: str) -> Non
     assert said in str(caught.value)
     line, caret = str(caught.value).split("\n")[1:]
     assert (line, caret) == (f"  {text}", f"  {' ' * at}^")
+
+
+def test_a_pattern_may_ask_for_all_that_is_read_of_a_string() -> None:
+    assert passes(f'name =~ "*{"x" * 63}[]a]*"', 1, b"x" * 63 + b"a")
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:

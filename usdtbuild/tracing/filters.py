@@ -206,9 +206,17 @@ class Filter:
             if isinstance(operand.literal, bytes) and tree.sign != "=~" and len(operand.literal) >= self._string_size:
                 self._fail(operand.at, f"strings are read up to {self._string_size} bytes; --string-size reads more,"
                                        " and =~ compares with a beginning")  # fmt: skip
+            if isinstance(operand.literal, bytes) and _shortest(operand.literal) > self._string_size:
+                self._fail(operand.at, f"strings are read up to {self._string_size} bytes, and what matches this has"
+                                       " more; --string-size reads more")  # fmt: skip
 
     def _fail(self, at: int, what: str) -> NoReturn:
         raise FilterError(self.text, at, what, self.option)
+
+
+def _shortest(pattern: bytes) -> int:
+    """Return how many bytes a string has at least that a pattern matches."""
+    return len(re.sub(rb"\[\]?[^]]*\]", b"?", pattern).replace(b"*", b""))
 
 
 def with_values(tree: Comparison, target: Target) -> Comparison:
