@@ -398,7 +398,7 @@ def trace(
     sieve = None if where is None else Sieve(Filter(where, string_size), is_open=is_open)
     if returns and not functions and not calls:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
-    read = [_declared(path) for path in _each(providers)]
+    read = [_read(path) for path in _each(providers)]
     declared = tuple(provider for found, _ in read for provider in found)
     enumerators = tuple(one for _, found in read for one in found.items())
     patterns = (_each(probes), _each(functions), _each(exclude), _with_absolute(_each(modules)))
@@ -426,14 +426,13 @@ def _with_absolute(modules: tuple[str, ...]) -> tuple[str, ...]:
     return (*modules, *map(os.path.abspath, relative))
 
 
-def _declared(path: str | os.PathLike[str]) -> tuple[Sequence[Provider], dict[str, Values]]:
-    """Return what a provider file declares, and the enumerators in it. Raises ParseError and InputError."""
-    from .provider.enumerators import enumerators
-    from .provider.parser import parse_bytes, read_file
+def _read(path: str | os.PathLike[str]) -> tuple[Sequence[Provider], dict[str, Values]]:
+    """Read a provider file as `declared` does. Raises ParseError and InputError."""
+    from .provider.enumerators import declared
+    from .provider.parser import read_file
 
     name = os.fspath(path)
-    data = read_file(name)
-    return parse_bytes(data, name), enumerators(data.decode("utf-8-sig", "replace"))
+    return declared(read_file(name), name)
 
 
 def _heading(

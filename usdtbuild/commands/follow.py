@@ -138,7 +138,7 @@ def _trace(follower: Follower, until: Until) -> int:
         remark(f"warning: {session.left_out} hits were seen and are left out{cure}")
     _tell_beyond(follower.limit, report)
     code = code_of(stopped, ended) or bool(never or output.has_failed or (report.refusals and not report.targets))
-    if until.require_hits and not code and (why := _lacking(report)):
+    if until.require_hits and not code and (why := _incomplete(report)):
         echo(f"usdtbuild: {why} (--require-hits)", err=True)
         return _NO_HITS
     return code
@@ -151,16 +151,17 @@ def _tell_beyond(limit: int | None, report: Report) -> None:
         remark(f"{more} more hits than --limit came before the trace ended, and are counted, too")
 
 
-def _lacking(report: Report) -> str:
+def _incomplete(report: Report) -> str:
     """Return why hits aren't all there, '' if they are."""
     if any(report.lost):
         return "hits were lost"
     if not any(report.counts):
         return "nothing was hit"
     unseen = [*map(one_line, report.unseen)]
+    if not unseen:
+        return ""
     more = f" and {len(unseen) - _FEW:,} more" if len(unseen) > _FEW else ""
-    missing = f"hits may be missing: not all places of {', '.join(unseen[:_FEW])}{more} were traced"
-    return missing if unseen else ""
+    return f"hits may be missing: not all places of {', '.join(unseen[:_FEW])}{more} were traced"
 
 
 def _has_started(follower: Follower, stopped: list[int]) -> bool:

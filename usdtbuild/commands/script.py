@@ -10,8 +10,8 @@ import click
 from .. import apart
 from ..errors import InputError, UsageError
 from ..limits import PROVIDER_FILE
-from ..provider.enumerators import enumerators
-from ..provider.parser import check_content, parse_bytes
+from ..provider.enumerators import declared
+from ..provider.parser import check_content
 from ..scripts import LANGUAGES
 from ..scripts.wish import PROGRAM, Wish, of_file, of_providers, plain_path
 from ..tracing.filters import Filter
@@ -86,7 +86,7 @@ def _declared(path: str) -> tuple[tuple[Provider, ...], dict[str, Values]]:
     with opened:
         data = bytes(opened.view[: PROVIDER_FILE + 1])
     check_content(data, path)
-    return parse_bytes(data, path), enumerators(data.decode("utf-8-sig", "replace"))
+    return declared(data, path)
 
 
 def _given(context: click.Context) -> list[str]:

@@ -85,7 +85,7 @@ def tell(
         remark(f"traced with {' and '.join(report.engines) or 'nothing'}{still}")
 
 
-def tell_absent(absent: Sequence[Absent] | Sequence[str]) -> None:
+def tell_absent(absent: Sequence[str]) -> None:
     """Say what isn't there when a trace begins."""
     for one in absent:
         remark(f"warning: {one} (libraries that are loaded later are looked at, too)")

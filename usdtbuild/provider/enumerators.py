@@ -7,14 +7,22 @@ it. An enumerator whose value isn't plain (`1 << 3`) is left out, with those tha
 from __future__ import annotations
 
 from .lexer import LETTERS, scan
+from .parser import parse_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..model import Provider
+
     Values = tuple[tuple[int, str], ...]
 
 _TYPE = 8  # words of the type that follows a colon, at most
+
+
+def declared(data: bytes, path: str) -> tuple[tuple[Provider, ...], dict[str, Values]]:
+    """Return what a provider file declares, and the enumerators in it. Raises ParseError."""
+    return parse_bytes(data, path), enumerators(data.decode("utf-8-sig", "replace"))
 
 
 def enumerators(text: str) -> dict[str, Values]:

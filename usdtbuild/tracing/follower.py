@@ -154,11 +154,10 @@ class Follower:
         """Return how the trace was, of a filter with the hits that have passed."""
         report = self.tracer.report()
         report = report._replace(threads={**report.threads, **self._names.known})
-        if self.sieve is None:
-            return self.within_limit(report)
-        refusals = (*report.refusals, *self.sieve.refused)
-        passed = self.sieve.counts(self.tracer.passed)
-        report = report._replace(counts=passed, refusals=refusals, unfiltered=report.counts)
+        if self.sieve is not None:
+            refusals = (*report.refusals, *self.sieve.refused)
+            passed = self.sieve.counts(self.tracer.passed)
+            report = report._replace(counts=passed, refusals=refusals, unfiltered=report.counts)
         return self.within_limit(report)
 
     def within_limit(self, report: Report) -> Report:

@@ -116,10 +116,14 @@ class Wishes(NamedTuple):
 
 
 class All(Output):
-    """Several outputs as one, for use in a `with`. What a user must be told at first is in `notes`, too."""
+    """Several outputs as one, for use in a `with`. What a user must be told at first is in `notes`, too.
 
-    def __init__(self, outputs: Sequence[Output] = ()) -> None:
-        self._outputs = outputs
+    If it `goes_on` where standard output can't be written, the other outputs have what was seen, and `broken` says why.
+    """
+
+    def __init__(self, outputs: Sequence[Output] = (), *, goes_on: bool = False) -> None:
+        self._outputs, self._goes_on = outputs, goes_on
+        self._broken: dict[Output, StandardOutputError] = {}
         self.needs, self.values = needs_of(outputs), any(output.values for output in outputs)
         self.passing = all(output.passing for output in outputs)
         self.is_live = any(output.is_live for output in outputs)
@@ -131,90 +135,50 @@ class All(Output):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _each(self, do: Callable[[Output], None]) -> None:
+        for output in self._outputs:
+            if output in self._broken:
+                continue
+            try:
+                do(output)
+            except StandardOutputError as error:
+                if not self._goes_on:
+                    raise
+                self._broken[output] = error
+
     def start(self, targets: Sequence[Target]) -> None:
         """Hand the targets on."""
-        for output in self._outputs:
-            output.start(targets)
+        self._each(lambda output: output.start(targets))
 
     def events(self, events: Sequence[Event]) -> None:
         """Hand hits on to those that need them."""
-        for output in self._outputs:
-            if output.needs != COUNTS:
-                output.events(events)
+        self._each(lambda output: output.events(events) if output.needs != COUNTS else None)
 
     def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
         """Hand on what hits have added up to; `passed` are all such hits of these targets."""
-        for output in self._outputs:
-            if output.needs == KEYS:
-                output.tables(tables, passed)
+        self._each(lambda output: output.tables(tables, passed) if output.needs == KEYS else None)
 
     def counts(self, totals: Totals) -> None:
         """Hand counts on."""
-        for output in self._outputs:
-            output.counts(totals)
+        self._each(lambda output: output.counts(totals))
 
     def interval(self, report: Report, tables: Tables) -> None:
         """Hand on what has come in an interval."""
-        for output in self._outputs:
-            output.interval(report, tables)
+        self._each(lambda output: output.interval(report, tables))
 
     def finish(self, report: Report) -> None:
         """Finish all."""
-        for output in self._outputs:
-            output.finish(report)
+        self._each(lambda output: output.finish(report))
         self.notes = [note for output in self._outputs for note in output.notes]
         self.has_failed = any(output.has_failed for output in self._outputs)
 
     def close(self) -> None:
         """Close all."""
-        for output in self._outputs:
-            output.close()
+        self._each(lambda output: output.close())
 
     def broken(self) -> StandardOutputError | None:
         """Return what has become of standard output."""
-        return next((error for output in self._outputs if (error := output.broken()) is not None), None)
-
-
-class _Printed(Output):
-    """What is printed beside files, which are written too where standard output can't be."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._broken: StandardOutputError | None = None
-        self.needs, self.values, self.passing = output.needs, output.values, output.passing
-        self.is_live, self.notes = output.is_live, output.notes
-
-    def _do(self, what: Callable[..., None], *arguments: Any) -> None:
-        if self._broken is None:
-            try:
-                what(*arguments)
-            except StandardOutputError as error:
-                self._broken = error
-
-    def start(self, targets: Sequence[Target]) -> None:
-        self._do(self._output.start, targets)
-
-    def events(self, events: Sequence[Event]) -> None:
-        self._do(self._output.events, events)
-
-    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
-        self._do(self._output.tables, tables, passed)
-
-    def counts(self, totals: Totals) -> None:
-        self._do(self._output.counts, totals)
-
-    def interval(self, report: Report, tables: Tables) -> None:
-        self._do(self._output.interval, report, tables)
-
-    def finish(self, report: Report) -> None:
-        self._do(self._output.finish, report)
-        self.notes, self.has_failed = self._output.notes, self._output.has_failed
-
-    def close(self) -> None:
-        self._do(self._output.close)
-
-    def broken(self) -> StandardOutputError | None:
-        return self._broken
+        return next(iter(self._broken.values()), None)
 
 
 class _InFile(Output):
@@ -350,15 +314,12 @@ def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
 
     Tables, and lines where nothing else is asked for, go to `stdout`, or to a text file if one is named.
     """
-    makers = _makers(wishes)
-    found = [_InFile(name, files, make) if name else make(stdout) for name, make in makers]
+    found = [_InFile(name, files, make) if name else make(stdout) for name, make in _makers(wishes)]
     if wishes.prometheus is not None:
         found.append(_made("prometheus", "Prometheus", wishes.prometheus, tables(wishes, io.StringIO())))
     if wishes.otlp is not None:
         found.append(_made("otlp", "Otlp", *wishes.otlp, wishes.latency, wishes.key))
-    if len(found) > 1 and makers and not makers[0][0]:  # what is printed comes first
-        found[0] = _Printed(found[0])
-    return All(found)
+    return All(found, goes_on=len(found) > 1)
 
 
 def needs(wishes: Wishes) -> tuple[str, bool]:

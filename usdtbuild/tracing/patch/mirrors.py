@@ -59,7 +59,7 @@ class Mirrors:
             tail = struct.pack("<i", old - address - 5)
             same = all(tail[i] == form.tail[i] or i in form.free for i in range(4))
             spans = [(address + first, address + last)
-                     for first, last in _needed(tail, tuple(near), form.behind[-1:], form.was)]  # fmt: skip
+                     for first, last in _needs(form, tail, near)]  # fmt: skip
             # A journal may outlive the pages of another trace that its mirrors are on.
             if same and spans and all(any(a <= first and last <= b for a, b in self.kept) for first, last in spans):
                 return Placed(old, tail, tuple(near))
@@ -99,7 +99,7 @@ class Mirrors:
         self, address: int, form: Form, tail: bytes, near: Sequence[int], *, near_heap: bool = False
     ) -> bool:  # fmt: skip
         """Take what the four bytes behind a site need, if it is free."""
-        spans = _needed(tail, tuple(near), form.behind[-1:], form.was)
+        spans = _needs(form, tail, near)
         for start, end in spans:
             if self._is_taken(address + start, address + end, near_heap=near_heap):
                 return False
@@ -140,6 +140,11 @@ def _write(pages: Mapping[int, bytearray], address: int, data: bytes) -> None:
     pages[address - at][at : at + len(data)] = data[: PAGE - at]
     if len(data) > PAGE - at:
         _write(pages, address - at + PAGE, data[PAGE - at :])
+
+
+def _needs(form: Form, tail: bytes, near: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """See `_needed`."""
+    return _needed(tail, tuple(near), form.behind[-1:], form.was)
 
 
 @lru_cache(maxsize=4096)  # sites that are alike have the same bytes
