@@ -21,12 +21,13 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.tracing import clock, job
+from usdtbuild.tracing import clock, job, session
+from usdtbuild.tracing.containers import Family
 from usdtbuild.tracing.measures import Cell, Measure, Table
-from usdtbuild.tracing.model import Totals
+from usdtbuild.tracing.model import INTEGER, Argument, Event, Totals
 from usdtbuild.tracing.outbox import Outbox
 from usdtbuild.tracing.patch.code import HEAD, READY, RING_HEADER, RINGS, TAIL, Shape
-from usdtbuild.tracing.patch.rings import Rings
+from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session, _Clock
 from usdtbuild.tracing.spool import Reader, Writer
@@ -362,11 +363,72 @@ def test_the_end_by_a_limit_does_not_wait_for_what_is_left(scene: Any, run: Any)
     assert done.stderr == ""
 
 
+class _Told(Session):
+    """A session that was told of records: of each ring set their moments, in the order in which they were read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *rings: list[int]) -> None:
+        super().__init__(job.Job(Wanted(), argv=("true",)))
+        self.decoded = 0
+        whole = Decoder.events
+
+        def counted(decoder: Decoder, *arguments: Any) -> list[Event]:
+            events = whole(decoder, *arguments)
+            self.decoded += len(events)
+            return events
+
+        monkeypatch.setattr(Decoder, "events", counted)
+        monkeypatch.setattr(session, "_PIECE", 100 * 40)
+        self._spool = Reader()
+        writer = Writer(self._spool.descriptor)
+        argument = Argument("n", "long", 8, True, INTEGER)
+        for number, moments in enumerate(rings):
+            self._decoders[number] = Decoder(Shape(40, 1 << 20, 1 << 26, 0),
+                                             [SiteSpec(number, (argument,), ((8, True, False),), (0,))])  # fmt: skip
+            self._members[number] = Family()
+            self._members[number][5] = 5
+            raw = b"".join(struct.pack("<QQIIIIq", at, 10**9 + one, 5, 0, 5, 0, one) for at, one in enumerate(moments))
+            assert writer.write(raw)
+            self._waiting.append(job.Raw(number, len(raw)))
+        writer.wait(writer.size)
+        self._begun = 10**9
+        self._clock.mark(10**9, 10**9)
+        self._waiting.append(job.Mark(2 * 10**9, 2 * 10**9, job.LAST))
+        self._marks = 1
+
+
+def test_hits_of_all_rings_come_in_order_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a ring are in order but for threads that were interrupted, and ones that were told of late."""
+    source = random.Random(7)
+    rings = [[one * 10 + source.randrange(2000) for one in range(count)] for count in (2500, 700, 10)]
+    rings[1][-1] = 3
+    told = _Told(monkeypatch, *rings)  # type: ignore[abstract]
+    batches = list(told._portions())
+    told.close()
+    times = [event.time - 10**9 for batch in batches for event in batch]
+    assert times == sorted(one for ring in rings for one in ring)
+    assert len(batches) > 5
+    assert told._recorded == {0: 2500, 1: 700, 2: 10}
+
+
+def test_who_wants_few_hits_waits_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a limit of ten takes seconds at full speed, for the millions that have come by then."""
+    told = _Told(monkeypatch, list(range(20_000)), list(range(20_000)))  # type: ignore[abstract]
+    portions = told._portions()
+    first = next(portions)
+    told.skip()
+    assert sum(map(len, portions)) == 0
+    told.close()
+    assert [event.time - 10**9 for event in first] == sorted([*range(len(first) // 2)] * 2)
+    assert len(first) <= told.decoded <= 400
+    assert told.left_out == 40_000 - len(first)
+    assert told._recorded == {0: 20_000, 1: 20_000}
+
+
 def test_a_short_trace_has_the_rate_of_the_clock_from_its_first_and_last_moment() -> None:
     """Not from what the processor tells, or from what is usual."""
     session = Session(job.Job(Wanted(), argv=("true",)))  # type: ignore[abstract]
     session._waiting += [job.Mark(10, 10**9, 0), job.Mark(10 + 10**6, 2 * 10**9, job.LAST)]
-    assert [session._decoded(), session._decoded()] == [[], []]
+    assert [*session._decoded(), *session._decoded()] == [[], []]
     assert session._clock(10 + 10**5) == 11 * 10**8
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from usdtbuild.errors import UsageError
 from usdtbuild.tracing.filters import Filter
-from usdtbuild.tracing.job import Job, Stood
+from usdtbuild.tracing.job import Stood
 from usdtbuild.tracing.model import ENTER, EXIT, Event, Refusal, Report, Stops
 from usdtbuild.tracing.outputs.bars import Distribution, duration
 from usdtbuild.tracing.outputs.by import By
@@ -21,8 +21,7 @@ from usdtbuild.tracing.outputs.folded import Folded
 from usdtbuild.tracing.outputs.histogram import Histogram
 from usdtbuild.tracing.outputs.latency import Latency
 from usdtbuild.tracing.outputs.normal import normalized
-from usdtbuild.tracing.selection import Wanted
-from usdtbuild.tracing.session import Session
+from usdtbuild.tracing.session import _Standing
 
 from .recorded import EVENTS, PATH, REPORT, TARGETS, target, written
 
@@ -353,11 +352,11 @@ def test_what_a_stop_takes_is_no_time_of_the_program() -> None:
 
 
 def test_hits_know_how_long_their_thread_has_stood() -> None:
-    session = Session(Job(Wanted()))  # type: ignore[abstract]
-    session._on_stood(Stood([(7, 100, 50), (8, 100, 500), (7, 200, 100), (7, 400, 10)]))
-    times = [90, 100, 160, 200, 250, 300, 500]
-    assert [session._with_held(Event(time, 1, 7, 0, ())).held for time in times] == [0, 0, 50, 50, 100, 150, 160]
-    assert session._with_held(Event(300, 1, 8, 0, ())).own == 100
+    stood = _Standing()
+    stood.take(Stood([(7, 100, 50), (8, 100, 500), (7, 200, 100), (7, 400, 10)]))
+    hits = [Event(time, 1, 7, 0, ()) for time in (90, 100, 160, 200, 250, 300, 500)]
+    assert [one.held for one in stood.told(hits)] == [0, 0, 50, 50, 100, 150, 160]
+    assert [one.own for one in stood.told([Event(300, 1, 8, 0, ())])] == [100]
 
 
 def test_targets_that_come_later_and_do_not_fit_are_left_out() -> None:

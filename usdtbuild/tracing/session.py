@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsdtError
 from ..files import close_all_but
+from ..record import NamedTuple
 from . import hosts, job
 from .containers import Family
 from .errors import TracerError
@@ -84,6 +85,54 @@ class _Clock:
         return time + (ticks - first) * span // steps
 
 
+class _Standing:
+    """How long threads have stood since their first hits."""
+
+    def __init__(self) -> None:
+        self._stops: dict[int, deque[tuple[int, int]]] = {}  # by thread, those that no hit came behind yet
+        self._before: dict[int, int] = {}  # by thread, how long those before have lasted
+
+    def take(self, message: job.Stood) -> None:
+        """Take stops: since when, and how long they have lasted."""
+        for tid, since, lasted in message.stops:
+            self._stops.setdefault(tid, deque()).append((since, lasted))
+
+    def told(self, events: list[Event]) -> list[Event]:
+        """Return hits with how long their threads had stood; those of a thread come in their order."""
+        return [self._of(one) if one.tid in self._stops else one for one in events] if self._stops else events
+
+    def _of(self, event: Event) -> Event:
+        stops, held = self._stops[event.tid], self._before.get(event.tid)
+        while stops and stops[0][0] + stops[0][1] <= event.time:
+            lasted = stops.popleft()[1]
+            held = held if held is None else held + lasted
+        self._before[event.tid] = held = held or 0
+        if stops or held:
+            return event._replace(held=held + (max(0, event.time - stops[0][0]) if stops else 0))
+        del self._stops[event.tid]
+        return event
+
+
+class _Piece(NamedTuple):
+    """Records of one ring set: when the oldest was, in ticks; what decodes them; whose they can be; and they."""
+
+    since: int
+    decoder: Decoder
+    processes: Family
+    raw: bytes
+
+    @property
+    def records(self) -> int:
+        """How many records it has."""
+        return len(self.raw) // self.decoder.slot
+
+
+def _pieces(spool: Reader, size: int, decoder: Decoder, processes: Family) -> Iterator[_Piece]:
+    """Yield the next bytes of a spool."""
+    for raw in spool.take(size, max(1, _PIECE // decoder.slot) * decoder.slot):
+        yield _Piece(decoder.since(raw), decoder, processes, raw)
+
+
 class WorkerError(UsdtError):
     """What the worker could not do."""
 
@@ -121,12 +170,12 @@ class Session(Tracer):
         self._waiting: deque[job.Raw | job.Mark | job.Read] = deque()  # what was told of the spool, and not decoded yet
         self._skipping = self._stop_early = False
         self._marks = 0  # how many of these are marks
+        self._pieces: list[_Piece] = []  # of records before a mark, the oldest at the end
         self._reading: Tables = {}  # what has come of the one that comes
         self._coming: Reading | None = None
         self._due: Reading | None = None
         self._held: list[Event] = []
-        self._stood: dict[int, deque[tuple[int, int]]] = {}  # by thread, stops that no hit came behind yet
-        self._held_for: dict[int, int] = {}  # by thread, how long those before have lasted
+        self._stood = _Standing()
         self._worker: Callable[[], int] | None = None  # waits for its end, and says how that was
         self._link: Connection | None = None
         self._spool: Reader | None = None
@@ -296,20 +345,7 @@ class Session(Tracer):
         self._recorded.update(event.target for event in message.events)
 
     def _on_stood(self, message: job.Stood) -> None:
-        for tid, since, lasted in message.stops:
-            self._stood.setdefault(tid, deque()).append((since, lasted))
-
-    def _with_held(self, event: Event) -> Event:
-        """Return a hit with how long its thread had stood since its first; hits of a thread come in their order."""
-        stops, held = self._stood[event.tid], self._held_for.get(event.tid)
-        while stops and stops[0][0] + stops[0][1] <= event.time:
-            lasted = stops.popleft()[1]
-            held = held if held is None else held + lasted
-        self._held_for[event.tid] = held = held or 0
-        if stops or held:
-            return event._replace(held=held + (max(0, event.time - stops[0][0]) if stops else 0))
-        del self._stood[event.tid]
-        return event
+        self._stood.take(message)
 
     def _on_counted(self, message: job.Counted) -> None:
         self._counted = Totals(*message)
@@ -338,48 +374,60 @@ class Session(Tracer):
 
     def _portions(self) -> Iterator[Sequence[Event]]:
         """Yield events up to the next mark, some at a time, until nobody wants any more."""
-        ready = self._decoded()
-        for at in range(0, max(1, len(ready)), _PORTION):
-            if at and self._skipping:
-                self.left_out += len(ready) - at
-                break
-            yield ready[at : at + _PORTION]
+        for ready in self._decoded():
+            for at in range(0, len(ready), _PORTION):
+                if self._skipping:
+                    self.left_out += len(ready) - at
+                    break
+                yield ready[at : at + _PORTION]
+        yield []
         self._due, self._coming = self._coming or self._due, None
 
-    def _decoded(self) -> Sequence[Event]:
-        """Return what is waiting, up to the first mark: what is younger may still have older company."""
-        raw, last, tables = list[job.Raw](), None, self._reading
+    def _decoded(self) -> Iterator[Sequence[Event]]:
+        """Yield what is waiting, up to the first mark: what is younger may still have older company.
+
+        It is decoded a piece at a time, oldest first: who wants few events doesn't wait for millions. Nothing that is
+        older than the oldest record of the next piece is still to come.
+        """
+        last, tables = None, self._reading
         while not isinstance(message := self._waiting.popleft(), job.Mark):
             if isinstance(message, job.Raw):
-                raw.append(message)
+                assert self._spool is not None
+                which = message.rings
+                self._pieces += _pieces(self._spool, message.size, self._decoders[which], self._members[which])
                 continue
             added(self._reading, message.tables)
             if message.is_last:  # one that came before it is out of date
                 last, tables, self._reading = message, self._reading, {}
         self._marks -= 1
         self._clock.mark(message.ticks, message.time)
-        for rings, size in raw:
-            self._decode(self._decoders[rings], self._members[rings], size)
+        self._pieces.sort(key=itemgetter(0), reverse=True)
+        while self._pieces:
+            self._decode(*self._pieces.pop())
+            if self._pieces:
+                yield self._ready(min(message.until, self._clock(self._pieces[-1].since)))
         if last is not None:
             self._coming = Reading(last.time, self._all(last.counts, last.lost), last.counts, tables)
-        self._held.sort(key=itemgetter(0))
-        at = bisect_right(self._held, (message.until,))
-        ready, self._held = self._held[:at], self._held[at:]
-        return [self._with_held(one) if one.tid in self._stood else one for one in ready] if self._stood else ready
+        yield self._ready(message.until)
 
-    def _decode(self, decoder: Decoder, processes: Family, size: int) -> None:
-        """Make events of the next bytes of the spool, which can be of these processes."""
-        assert self._spool is not None
-        for piece in self._spool.take(size, max(1, _PIECE // decoder.slot) * decoder.slot):
-            if not self._skipping:
-                piece = decoder.checked(piece, processes)  # noqa: PLW2901
-            counts = decoder.count(piece)
-            self._recorded.update(counts)
-            if self._skipping:
-                self.left_out += sum(counts.values())
-            else:
-                events = decoder.events(piece, self._clock, self._begun - _SLACK, time.monotonic_ns() + _SLACK)
-                self._held += self._stacks.resolved(processes.here(events))
+    def _ready(self, until: int) -> list[Event]:
+        """Return what has been decoded and is older."""
+        self._held.sort(key=itemgetter(0))
+        at = bisect_right(self._held, (until,))
+        ready, self._held = self._held[:at], self._held[at:]
+        return self._stood.told(ready)
+
+    def _decode(self, _: int, decoder: Decoder, processes: Family, raw: bytes) -> None:
+        """Make events of a piece, which can be of these processes."""
+        if not self._skipping:
+            raw = decoder.checked(raw, processes)
+        counts = decoder.count(raw)
+        self._recorded.update(counts)
+        if self._skipping:
+            self.left_out += sum(counts.values())
+        else:
+            events = decoder.events(raw, self._clock, self._begun - _SLACK, time.monotonic_ns() + _SLACK)
+            self._held += self._stacks.resolved(processes.here(events))
 
     @property
     def totals(self) -> Totals:
@@ -402,7 +450,8 @@ class Session(Tracer):
     def waiting(self) -> int:
         """Hits that were seen and are still to be handed over."""
         raw = (one for one in self._waiting if isinstance(one, job.Raw))
-        return len(self._held) + sum(one.size // self._decoders[one.rings].slot for one in raw)
+        told = sum(one.size // self._decoders[one.rings].slot for one in raw)
+        return len(self._held) + sum(one.records for one in self._pieces) + told
 
 
 def _start_worker(reader: Reader, held: int, begin: _Begin) -> tuple[Callable[[], int], Connection, int]:
