@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import re
 import struct
 from pathlib import Path
@@ -14,6 +15,7 @@ from elftools.elf.elffile import ELFFile
 from usdtbuild.elf import layout
 from usdtbuild.elf.layout import SymbolIndex
 from usdtbuild.elf.object import ElfError, ElfObject, find_symbols
+from usdtbuild.elf.symbols import FunctionIndex, Strings, SymbolTable
 from usdtbuild.instrument.context import first_strong_definition
 
 TEXT = """
@@ -184,3 +186,21 @@ def test_an_extended_section_index_without_a_table(content: bytes) -> None:
     changed = bytearray(content)
     struct.pack_into("<H", changed, symtab.offset + symtab.size - 24 + 6, layout.SHN_XINDEX)
     refused(bytes(changed), "needs an extended section index")
+
+
+def test_the_function_around_an_address_does_not_depend_on_what_was_asked_before() -> None:
+    """Functions may overlap, be nested, and have several names."""
+    source = random.Random(3)
+    records = layout.LAYOUTS[True, True]
+    for _ in range(50):
+        functions = [(source.randrange(64), source.choice((1, 4, 16, 60))) for _ in range(source.randrange(1, 12))]
+        names = b"\0" + b"".join(b"f%d\0" % number for number in range(len(functions)))
+        content = b"".join(
+            records.symbol.pack(names.index(b"f%d\0" % number), source.choice((0x12, 0x22, 0x02)), 0, 1, start, size)
+            for number, (start, size) in enumerate(functions)
+        )
+        table = SymbolTable(memoryview(content), records, Strings(names, 0, len(names)), None)
+        index = FunctionIndex(table, by_section=False, address=None, moved={})
+        for address in source.choices(range(130), k=200):
+            fresh = FunctionIndex(table, by_section=False, address=None, moved={})
+            assert index.find(address, 0) == fresh.find(address, 0)

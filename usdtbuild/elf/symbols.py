@@ -144,6 +144,8 @@ class FunctionIndex:
         else:
             self._keys = [values[number] for number in numbers]
         self._numbers = numbers
+        # What was found last: from where to where nothing else is, the function's start, and its name.
+        self._last = 0, 0, 0, ""
 
     def __bool__(self) -> bool:
         """Whether there is any function."""
@@ -152,6 +154,9 @@ class FunctionIndex:
     def find(self, address: int, section: int) -> tuple[str, int] | None:
         """Return the name of the function around an address, and how far into it the address is."""
         key = section << 64 | address if self._by_section else address
+        low, high, start, name = self._last
+        if low <= key < high:
+            return name, key - start
         best: tuple[int, int, int] | None = None  # start, rank, number
         at = bisect_right(self._keys, key) - 1
         for index in range(at, max(at - _NEIGHBOURS, -1), -1):
@@ -163,5 +168,9 @@ class FunctionIndex:
                 best = found if best is None else max(best, found, key=lambda candidate: candidate[1])
         if best is None:
             return None
-        name = self._table.strings.at(self._table.names[best[2]])
-        return name.decode("utf-8", "backslashreplace"), key - best[0]
+        start, number = best[0], best[2]
+        name = self._table.name(number)
+        if self._keys[at] == start and (at == 0 or self._keys[at - 1] < start):  # no other begins there
+            following = self._keys[at + 1] if at + 1 < len(self._keys) else start + self._table.sizes[number]
+            self._last = start, min(following, start + self._table.sizes[number]), start, name
+        return name, key - start

@@ -78,6 +78,7 @@ def decode_with_offsets(data: bytes, address_size: int, *, little: bool) -> list
     found: list[tuple[int, Note]] = []
     addresses = _addresses(address_size, little)
     left = NOTES_TEXT
+    known: dict[bytes, list[str]] = {}  # many notes say the same of their arguments
     for offset, start, end in _extents(data, addresses.size, little):
         text = end - start - addresses.size
         left -= text
@@ -86,12 +87,16 @@ def decode_with_offsets(data: bytes, address_size: int, *, little: bool) -> list
             raise NoteError(f"note at offset {offset:#x} has more than {most}")
         if left < 0:
             raise NoteError(f"its notes have more than {NOTES_TEXT} bytes of text, which is the most that is read")
-        strings = data[start + addresses.size : end].split(b"\0")
-        if len(strings) < 4:
-            raise NoteError(f"note at offset {offset:#x} doesn't hold three NUL-terminated strings")
+        written = data[start + addresses.size : end]
+        said = known.get(written)
+        if said is None:
+            strings = written.split(b"\0")
+            if len(strings) < 4:
+                raise NoteError(f"note at offset {offset:#x} doesn't hold three NUL-terminated strings")
+            said = known[written] = [text.decode("utf-8", "backslashreplace") for text in strings[:3]]
         if len(found) == NOTES:
             raise NoteError(f"it has more than {NOTES} notes, which is the most that is read")
-        provider, name, arguments = [text.decode("utf-8", "backslashreplace") for text in strings[:3]]
+        provider, name, arguments = said
         pc, base, semaphore = addresses.unpack_from(data, start)
         found.append((offset, Note(pc, base, semaphore, provider, name, arguments)))
     return found

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ..model import Provider
     from .source_lines import Frame
 
+    # What sites pass, by probe and what their records say of it, which many sites have in common.
+    _Passed = dict[tuple[str, str, str, tuple[str, ...], bool], tuple["SeenArgument", ...]]
+
 
 # An argument of a format that leaves the place to the ABI.
 _NO_OPERAND = Operand("", 0, False, False, OperandPlace(OTHER, ""))
@@ -123,6 +126,7 @@ def summarise(image: Image, found: Sequence[Record]) -> Inspection:
     grouped: dict[tuple[str, str, str], list[SeenSite]] = {}
     by_name = {name: declarations(provider) for name, (provider, _) in providers.items()}
     semaphores: dict[Location, Semaphore] = {}  # which sites share
+    passed: _Passed = {}
     for record in found:
         where = record.semaphore
         if where is not None and where not in semaphores:
@@ -130,7 +134,7 @@ def summarise(image: Image, found: Sequence[Record]) -> Inspection:
         declared = None
         if not record.is_enabled and record.provider in by_name:
             declared = by_name[record.provider].get(dashed(record.probe))
-        site = _site(image, record, declared, semaphores[where] if where is not None else None)
+        site = _site(image, record, declared, semaphores[where] if where is not None else None, passed)
         grouped.setdefault((record.provider, record.probe, record.format), []).append(site)
     probes = []
     for (provider, name, format_), sites in sorted(grouped.items()):
@@ -142,19 +146,28 @@ def summarise(image: Image, found: Sequence[Record]) -> Inspection:
     )  # fmt: skip
 
 
-def _site(image: Image, record: Record, declared: DeclaredProbe | None, semaphore: Semaphore | None) -> SeenSite:
+def _site(
+    image: Image, record: Record, declared: DeclaredProbe | None, semaphore: Semaphore | None, passed: _Passed
+) -> SeenSite:
     where = record.site
     function = image.function_at(where.offset if image.is_object else where.address, where.section_number)
+    what = record.provider, record.probe, record.operands, record.types, record.is_enabled
+    arguments = passed.get(what)
+    if arguments is None:
+        arguments = passed[what] = _arguments(image, record, declared)
+    return SeenSite(where, function, record.operands, arguments, semaphore, record)
+
+
+def _arguments(image: Image, record: Record, declared: DeclaredProbe | None) -> tuple[SeenArgument, ...]:
     parsed = operands.parse(record.operands, image.machine) or (_NO_OPERAND,) * len(record.types)
     if record.is_enabled:
         parsed = ()  # it passes no argument of the probe, and what it passes is between it and the tracer
     known = declared.arguments if declared is not None else ()
     types = (*record.types, *("",) * len(parsed))
-    arguments = tuple([
+    return tuple([
         SeenArgument(operand, known[index].type.spelling, known[index].name) if index < len(known)
         else SeenArgument(operand, types[index], "") for index, operand in enumerate(parsed)
     ])  # fmt: skip
-    return SeenSite(where, function, record.operands, arguments, semaphore, record)
 
 
 def is_backed(image: Image, address: int) -> bool:

@@ -237,13 +237,16 @@ def probe_target(
     types = _declared_types(seen, probe, providers, longest)
     arguments = tuple(_argument(shown, types[i] if i < len(types) else None) for i, shown in enumerate(longest))
     bias = module.load_bias
-    has_types = any(one.type for one in arguments)
+    passed = {id(site.arguments): site.arguments for site in probe.sites}  # sites that pass the same share it
+    operands = {
+        key: tuple([_with_sign(shown.operand, one) for shown, one in zip(shared, arguments)])
+        for key, shared in passed.items()
+    }
     sites = [
         Site(
             site.location.address + bias,
             site.location.address,
-            tuple([_with_sign(shown.operand, one) if has_types else shown.operand
-                   for shown, one in zip(site.arguments, arguments)]),
+            operands[id(site.arguments)],
             site.semaphore.location.address + bias if site.semaphore else 0,
             site.function.name if site.function else "",
         )
