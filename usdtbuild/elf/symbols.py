@@ -144,8 +144,7 @@ class FunctionIndex:
         else:
             self._keys = [values[number] for number in numbers]
         self._numbers = numbers
-        # What was found last: from where to where nothing else is, the function's start, and its name.
-        self._last = 0, 0, 0, ""
+        self._last = 0, 0, ""  # what was found last: from its start to where nothing else is, and its name
 
     def __bool__(self) -> bool:
         """Whether there is any function."""
@@ -154,8 +153,8 @@ class FunctionIndex:
     def find(self, address: int, section: int) -> tuple[str, int] | None:
         """Return the name of the function around an address, and how far into it the address is."""
         key = section << 64 | address if self._by_section else address
-        low, high, start, name = self._last
-        if low <= key < high:
+        start, end, name = self._last
+        if start <= key < end:
             return name, key - start
         best: tuple[int, int, int] | None = None  # start, rank, number
         at = bisect_right(self._keys, key) - 1
@@ -172,5 +171,5 @@ class FunctionIndex:
         name = self._table.name(number)
         if self._keys[at] == start and (at == 0 or self._keys[at - 1] < start):  # no other begins there
             following = self._keys[at + 1] if at + 1 < len(self._keys) else start + self._table.sizes[number]
-            self._last = start, min(following, start + self._table.sizes[number]), start, name
+            self._last = start, min(following, start + self._table.sizes[number]), name
         return name, key - start

@@ -26,6 +26,7 @@ PAGE = mmap.PAGESIZE  # 4,096, on aarch64 up to 65,536
 _LOWEST = 0x10000
 # The stack grows downwards and the heap upwards, and neither may find us in its way.
 _ROOM_OF_STACK, _ROOM_OF_HEAP = 64 << 20, 256 << 20
+_PIECE = 64 << 10  # bytes that a window has
 # What is left to the heap where all else fails; a C library's allocator whose heap can't grow takes memory elsewhere.
 _LEAST_OF_HEAP = 16 << 20
 
@@ -259,3 +260,19 @@ class Memory:
         for one in (slice(0, first), slice(first, None)):
             if data[one]:
                 self.write(address + one.start, data[one])
+
+
+class Window:
+    """For who reads many places of a memory, one behind the other: they are read in pieces, and don't change then."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory, self._start, self._data = memory, 0, b""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return as `Memory.read`."""
+        at = address - self._start
+        if at < 0 or at + size > len(self._data):
+            self._start = address & -PAGE
+            self._data, at = self._memory.read(self._start, _PIECE), address - self._start
+        found = self._data[at : at + size]
+        return found if len(found) == size else self._memory.read(address, size)

@@ -38,6 +38,7 @@ The code itself is `templates.S` of the machine; here its templates are put toge
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
@@ -46,7 +47,7 @@ from ...machines.x86_64 import INT3
 from ...machines.x86_64.host import HOST, full_register
 from ...machines.x86_64.templates import TEMPLATES
 from ...record import NamedTuple
-from .forms import JUMP_SIZE
+from .forms import JUMP, JUMP_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,14 +93,15 @@ class Shape(NamedTuple):
             made.add("no_room")
 
 
-def reaches(at: int, target: int) -> bool:
-    """Whether a jump at an address can lead to another."""
-    return -(1 << 31) <= target - (at + JUMP_SIZE) < 1 << 31
+_JUMP = struct.Struct("<Bi")
 
 
 def jump(at: int, target: int) -> bytes:
-    """Return `jmp target`, to stand at an address."""
-    return filled(TEMPLATES["jump"], at, target=target)
+    """Return `jmp target`, to stand at an address. Raises OverflowError where that is too far away."""
+    try:
+        return _JUMP.pack(JUMP, target - at - JUMP_SIZE)
+    except struct.error:
+        raise OverflowError(f"a jump from {at:#x} doesn't reach {target:#x}") from None
 
 
 class Through(NamedTuple):

@@ -138,6 +138,14 @@ def _entries() -> Entries:
     return machine
 
 
+_MORE = frozenset((_LONG[0], 0xC3))  # with what begins of which bytes may be free behind a NOP of one byte
+
+
+@lru_cache
+def _is_short(first: bytes) -> bool:
+    return nop_length(first) == (1, ())
+
+
 def form_of(code: bytes, unused: int = 0) -> Form | None:
     """Return how a site with these bytes (12 or more) can become a jump; None if it can't.
 
@@ -150,6 +158,8 @@ def form_of(code: bytes, unused: int = 0) -> Form | None:
         # Zeros, so that sites that are alike can share a distance, and thereby the pages that they lead to.
         alike = bytes(0 if index < unused else byte for index, byte in enumerate(tail))
         return Form(1, True, alike, tuple(range(min(unused, 4))) or tuple(_free_behind(code)))
+    if code[1] not in _MORE and _is_short(code[:1]):  # nearly always
+        return Form(1, False, tail, ())
     nop = nop_length(code)
     if nop is None:
         return None
@@ -163,7 +173,7 @@ def form_of(code: bytes, unused: int = 0) -> Form | None:
 def joined_form(code: bytes) -> Form | None:
     """Return how a NOP of one byte and the jump or call behind it, whose four bytes count from its end, can change
     together; None if they aren't there, or on two pages."""
-    if nop_length(code[:1]) != (1, ()) or code[1:2] not in _DIRECT or len(code) < 1 + JUMP_SIZE:
+    if not _is_short(code[:1]) or code[1:2] not in _DIRECT or len(code) < 1 + JUMP_SIZE:
         return None
     return Form(1, False, code[1:JUMP_SIZE], (1, 2, 3), code[1 : 1 + JUMP_SIZE])
 

@@ -219,9 +219,12 @@ def _lead(spot: Spot, trampoline: int, mirrors: Mirrors, old: dict[int, bytes]) 
         if form.behind:
             goals[behind_leads(address, after)] = behind_leads(address, spot.before)
         steps = steps_of(address, tail, spot.near, form.was)  # the jump of an entry is behind these
-    if not all(code.reaches(place, goal) for place, goal in goals.items()):
+    try:
+        written = {place: code.jump(place, goal) for place, goal in goals.items()}
+    except OverflowError:
         return False
-    written = {place: code.jump(place, goal) for place, goal in goals.items()} | dict.fromkeys(steps, STEP[:1])
+    if steps:
+        written |= dict.fromkeys(steps, STEP[:1])
     if mirrors.earlier.get(address) == mirror:
         old.update(written)
         return True

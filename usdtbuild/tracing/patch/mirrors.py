@@ -104,8 +104,7 @@ class Mirrors:
             if self._is_taken(address + start, address + end, near_heap=near_heap):
                 return False
         for start, end in spans:
-            for byte in (address + start, address + end - 1):
-                page = byte & -PAGE
+            for page in (address + start & -PAGE, address + end - 1 & -PAGE):
                 if page not in self.pages:
                     self.pages[page], self._used[page] = bytearray(INT3 * PAGE), bytearray(PAGE)
                     self.room.take(page, page + PAGE)
@@ -116,6 +115,9 @@ class Mirrors:
         """Whether any byte between two addresses is given out, or where a jump may be led astray; or is on a page that
         can't be had, `near_heap` or farther away, unless it is None."""
         page = start & -PAGE
+        used = self._used.get(page)
+        if used is not None and end <= page + PAGE and not self._astray:  # nearly always
+            return used.find(_USED, start - page, end - page) >= 0
         while page < end:
             used = self._used.get(page)
             if used is not None:
@@ -137,9 +139,11 @@ def _is_in(address: int, ranges: Sequence[tuple[int, int]]) -> bool:
 
 def _write(pages: Mapping[int, bytearray], address: int, data: bytes) -> None:
     at = address % PAGE
-    pages[address - at][at : at + len(data)] = data[: PAGE - at]
-    if len(data) > PAGE - at:
-        _write(pages, address - at + PAGE, data[PAGE - at :])
+    if at + len(data) <= PAGE:
+        pages[address - at][at : at + len(data)] = data
+        return
+    pages[address - at][at:] = data[: PAGE - at]
+    _write(pages, address - at + PAGE, data[PAGE - at :])
 
 
 def _needs(form: Form, tail: bytes, near: Sequence[int]) -> tuple[tuple[int, int], ...]:

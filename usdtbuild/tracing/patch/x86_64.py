@@ -13,7 +13,7 @@ from ...machines.x86_64 import INT3
 from ...machines.x86_64.host import HOST, full_register
 from ...machines.x86_64.lengths import usual_length
 from ...machines.x86_64.templates import TEMPLATES
-from ..maps import PAGE, page_start
+from ..maps import PAGE, Window, page_start
 from ..model import CALL, COUNT, Refusal
 from . import calls, code, evaluated, slots
 from .code import Through, count_trampoline, routines, tell_trampoline
@@ -98,6 +98,7 @@ def find_spots(
     for spot in [*spots, *padded.values()]:
         for address, before, _ in spot.changes:
             taken.update(range(address, address + len(before)))
+    window = Window(memory)
     seen: set[int] = set()
     begun: dict[int, Spot] = {}  # by where their jumps begin
     leaning: dict[int, Site] = {}  # by returns, the entries whose jumps theirs read
@@ -106,7 +107,7 @@ def find_spots(
             seen.add(site.address)
             begun[padded[site.address].mirror] = padded[site.address]._replace(target=target, site=site)
             continue
-        before = memory.read(site.address, _LONGEST_SITE)
+        before = window.read(site.address, _LONGEST_SITE)
         form = _on_one_page(form_of(before, site.unused), before, site.address) if len(before) >= 6 else None
         entry = _entry_behind(site, begun) if form is not None and site.entry else None
         behind = _begin_within(before, form)
