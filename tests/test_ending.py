@@ -230,3 +230,19 @@ def test_in_a_folder_that_was_removed_there_is_one_message(line: str, tmp_path: 
     if line == "init cmake new_project":
         assert done.stderr == "usdtbuild: the working directory has been removed; change to another one\n"
         assert done.returncode == 1
+
+
+@pytest.mark.parametrize(("words", "code"), [("--nonsense", 2), ("--engine gdb -P app:req-done -- ./missing", 1)])
+@pytest.mark.parametrize("processors", [1, 2])
+def test_a_worker_that_has_nothing_to_do_ends_with_its_command(
+    words: str, code: int, processors: int, tmp_path: Path
+) -> None:
+    """`trace` begins it before it knows what is to be traced, where it has a processor of its own."""
+    allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))[:processors]))
+    command = ["taskset", "-c", allowed, *OURS, "trace", *words.split()]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as done:
+        assert done.stderr is not None
+        assert done.stderr.read().count("\n") >= 1  # to its end: nobody has it any more
+        assert done.wait() == code
+        with pytest.raises(ProcessLookupError):
+            os.killpg(done.pid, 0)

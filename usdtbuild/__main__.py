@@ -19,7 +19,8 @@ def main() -> int:
 
     if len(sys.argv) > 1 and sys.argv[1] in ("header", "instrument"):
         return ending.run_and_leave(_quick_way, "usdtbuild")
-    return ending.run(_command_line, "usdtbuild")
+    traces = sys.argv[1:2] in (["trace"], ["top"]) and "--help" not in sys.argv
+    return ending.run(_trace if traces else _command_line, "usdtbuild")
 
 
 def _quick_way() -> int:
@@ -35,6 +36,16 @@ def _command_line() -> int:
     from .cli import main
 
     return main()
+
+
+def _trace() -> int:
+    from .tracing.begin import begin_ahead, end_ahead
+
+    begin_ahead()
+    try:
+        return _command_line()
+    finally:
+        end_ahead()
 
 
 if __name__ == "__main__":

@@ -666,8 +666,8 @@ def test_the_worker_unpickles_nothing_that_comes_after_its_job(running: str, tmp
     with Session(Job(Wanted(), pids=(int(running),))) as session:  # type: ignore[abstract]
         session.start()
         assert isinstance(session, Session)
-        assert session._link is not None
-        session._link.send(Evil(tmp_path / "made"))
+        assert session._worker is not None
+        session._worker.link.send(Evil(tmp_path / "made"))
         session.stop()
         list(session.batches())
     assert not (tmp_path / "made").exists()

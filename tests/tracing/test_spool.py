@@ -378,8 +378,9 @@ class _Told(Session):
 
         monkeypatch.setattr(Decoder, "events", counted)
         monkeypatch.setattr(session, "_PIECE", 100 * 40)
-        self._spool = Reader()
-        writer = Writer(self._spool.descriptor)
+        self._reader = Reader()
+        self._worker: Any = SimpleNamespace(spool=self._reader, close=self._reader.close)
+        writer = Writer(self._reader.descriptor)
         argument = Argument("n", "long", 8, True, INTEGER)
         for number, moments in enumerate(rings):
             self._decoders[number] = Decoder(Shape(40, 1 << 20, 1 << 26, 0),

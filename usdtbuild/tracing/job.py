@@ -7,7 +7,6 @@ nothing behind: the worker notices, puts everything back, and goes too.
 from __future__ import annotations
 
 import math
-import signal
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
@@ -281,5 +280,3 @@ Message = Started | Targets | Refused | Told | Failed | Ended
 # What the front may ask later, as plain bytes: who has no rights must not say anything that is unpickled by who has.
 STOP, KILL, TERM, GO, DUMP = b"stop", b"kill", b"term", b"go", b"dump"
 SAID = 4  # bytes, at most
-# Signals that are for the front; the worker ignores them.
-FRONTS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)

@@ -6,26 +6,19 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
-import os
-import select
-import signal
-import socket
-import subprocess
 import sys
 import time
 from bisect import bisect_right
 from collections import Counter, deque
-from multiprocessing.connection import Connection
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsdtError
-from ..files import close_all_but
 from ..record import NamedTuple
 from . import hosts, job
+from .begin import Begun, another_python, begun
 from .containers import Family
 from .errors import TracerError
 from .measures import Tables, added
@@ -43,13 +36,9 @@ if TYPE_CHECKING:
     from .job import Job
     from .model import Event
 
-    # Starts a process with these arguments and descriptors; returns what waits for its end.
-    _Begin = Callable[[list[str], set[int]], Callable[[], int]]
-
 _PIECE = 512 << 10
 _PORTION = 4096  # events at once: who has had enough is heard between two
 _SLACK = 10**9  # nanoseconds that two clocks may be apart
-_KEEPERS_TIME = 6.0  # seconds that it may take at most, a little more than it gives itself
 
 
 class _Clock:
@@ -176,11 +165,7 @@ class Session(Tracer):
         self._due: Reading | None = None
         self._held: list[Event] = []
         self._stood = _Standing()
-        self._worker: Callable[[], int] | None = None  # waits for its end, and says how that was
-        self._link: Connection | None = None
-        self._spool: Reader | None = None
-        self._numbers = (-1, -1)  # of the descriptors of the spool and of the keeper, in the worker
-        self._keeper = -1  # ends when the keeper has
+        self._worker: Begun | None = None
         self._has_job = self._has_started = False
         self._stacks = Stacks(wish.stack, hosts.HOST.number, mangled=wish.wanted.mangled)
 
@@ -188,12 +173,13 @@ class Session(Tracer):
 
     def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
         """Start the worker, and with it the trace; wait until everything is armed. Raises UsdtError."""
-        if self._link is None:
-            self._begin_worker(lambda words, kept: _another_python(words, kept, stdin, stdout, stderr))
-        assert self._link is not None
+        if self._worker is None:
+            self._begin_worker(lambda: Begun(partial(another_python, streams=(stdin, stdout, stderr))))
+        assert self._worker is not None
+        spool, keeper = self._worker.numbers
         alone = not self.wish.argv or stdin is not None
         with contextlib.suppress(OSError):  # who hears of it finds out that the worker has ended
-            self._link.send(self.wish._replace(spool=self._numbers[0], keeper=self._numbers[1], alone=alone))
+            self._worker.link.send(self.wish._replace(spool=spool, keeper=keeper, alone=alone))
         self._has_job = True
         if self._stop_early:
             self.stop()
@@ -202,25 +188,19 @@ class Session(Tracer):
 
     def start_worker(self) -> None:
         """Start the process that keeps our rights, as the command line does; ours may be given up then."""
-        self._begin_worker(_forked)
+        self._begin_worker(begun)
 
-    def _begin_worker(self, begin: _Begin) -> None:
+    def _begin_worker(self, begin: Callable[[], Begun]) -> None:
         try:
-            self._spool = Reader()
-            self._keeper, held = os.pipe()
-            try:
-                self._worker, self._link, spool = _start_worker(self._spool, held, begin)
-            finally:
-                os.close(held)
-            self._numbers = spool, held
+            self._worker = begin()
         except OSError as error:
             what = f"{error.filename}: " if error.filename else ""
             raise TracerError(f"the process that traces can't be started: {what}{error.strerror}") from None
 
     def _receive(self) -> job.Message:
-        assert self._link is not None
+        assert self._worker is not None
         try:
-            message: job.Message = self._link.recv()
+            message: job.Message = self._worker.link.recv()
         except (EOFError, OSError):
             raise TracerError("the process that traces has ended unexpectedly") from None
         return message
@@ -256,25 +236,15 @@ class Session(Tracer):
 
     def _ask(self, what: bytes) -> None:
         """Tell the worker something; that it has ended already is found out by who hears of it."""
-        if self._link is not None and self._has_job:
+        if self._worker is not None and self._has_job:
             with contextlib.suppress(OSError):
-                self._link.send_bytes(what)
+                self._worker.link.send_bytes(what)
 
     def close(self) -> None:
         """Let go of the worker; it puts everything back if it hasn't yet."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
         if self._worker is not None:
-            if self._worker() < 0:  # it was killed, and the keeper puts back what it has changed
-                select.select([self._keeper], [], [], _KEEPERS_TIME)
+            self._worker.close()
             self._worker = None
-        if self._keeper >= 0:
-            os.close(self._keeper)
-            self._keeper = -1
-        if self._spool is not None:
-            self._spool.close()
-            self._spool = None
         self._stacks.close()
 
     # -- what it tells -----------------------------------------------------------------------------------------------
@@ -282,11 +252,11 @@ class Session(Tracer):
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
         """Yield events, as `Tracer.batches` says."""
         while self._ended is None:
-            assert self._link is not None
-            if self._link.poll(0.0 if self._marks else timeout):
+            assert self._worker is not None
+            if self._worker.link.poll(0.0 if self._marks else timeout):
                 self._take(self._receive())
                 for _ in range(200):
-                    if self._ended is not None or not self._link.poll():
+                    if self._ended is not None or not self._worker.link.poll():
                         break
                     self._take(self._receive())
             elif not self._marks:
@@ -392,9 +362,9 @@ class Session(Tracer):
         last, tables = None, self._reading
         while not isinstance(message := self._waiting.popleft(), job.Mark):
             if isinstance(message, job.Raw):
-                assert self._spool is not None
+                assert self._worker is not None
                 which = message.rings
-                self._pieces += _pieces(self._spool, message.size, self._decoders[which], self._members[which])
+                self._pieces += _pieces(self._worker.spool, message.size, self._decoders[which], self._members[which])
                 continue
             added(self._reading, message.tables)
             if message.is_last:  # one that came before it is out of date
@@ -452,63 +422,6 @@ class Session(Tracer):
         raw = (one for one in self._waiting if isinstance(one, job.Raw))
         told = sum(one.size // self._decoders[one.rings].slot for one in raw)
         return len(self._held) + sum(one.records for one in self._pieces) + told
-
-
-def _start_worker(reader: Reader, held: int, begin: _Begin) -> tuple[Callable[[], int], Connection, int]:
-    """Start the worker; return what waits for its end, what leads to it, and its number of the spool's descriptor.
-    Raises OSError."""
-    ours, theirs = socket.socketpair()
-    spool = os.dup(reader.descriptor)
-    # A signal that both of us get mustn't end it before it ignores these.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, job.FRONTS)
-    try:
-        words = [str(int(number)) for number in (theirs.fileno(), *mask)]
-        return begin(words, {theirs.fileno(), spool, held}), Connection(ours.detach()), spool
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        ours.close()
-        theirs.close()
-        os.close(spool)
-
-
-def _another_python(words: list[str], kept: set[int], stdin: Any, stdout: Any, stderr: Any) -> Callable[[], int]:
-    """Run the worker in another Python: in ours there may be threads, and anything else that no fork survives."""
-    command = [*python_running("worker"), *words]
-    return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=kept).wait
-
-
-def _forked(words: list[str], kept: set[int]) -> Callable[[], int]:
-    """Run the worker in a fork of ours, which has most of what it imports already, as the command line's process can:
-    that has one thread, and nothing of anybody's yet.
-
-    Nothing of ours is used or cleaned up there but what a new Python would have, too: its descriptors are closed, and
-    the objects that had them never go.
-    """
-    pid = os.fork()
-    if pid:
-        return lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    try:
-        gc.freeze()
-        close_all_but({0, 1, 2, *kept})
-        sys.path[:] = _folders()
-        importlib.import_module(".worker", __package__).main(words)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
-def python_running(module: str) -> list[str]:
-    """Return the words that run `main` of a module of this room in another Python like ours; its arguments follow."""
-    code = f"import sys; sys.path[:] = {_folders()!r}; from usdtbuild.tracing.{module} import main; main(sys.argv[1:])"
-    return [sys.executable, "-I", "-c", code]
-
-
-def _folders() -> list[str]:
-    """Return where Python looks for modules, without the working directory."""
-    return [path for path in sys.path if path]
 
 
 def thread_name(tid: int) -> str:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError, UsdtError
 from ..inspection.targets import Loaded, files
+from .begin import python_running
 from .errors import TracerError
 from .follower import Follower
 from .model import MISSING, PROBE, Unreadable
 from .selection import Wanted, targets_in
-from .session import python_running
 from .tracer import choose
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 from ..errors import UsageError
 from ..options import one_of
 from ..record import NamedTuple
+from .begin import end_ahead
 from .errors import TracerError
 from .model import RECORD, Report
 
@@ -303,6 +304,8 @@ def choose(
             for one in reasons[-1:]:
                 tell(f"{one}: {engine.cost or f'the engine {name} does it'}")
             made: type[Tracer] = getattr(importlib.import_module(f".{engine.module}", __package__), engine.name)
+            if not engine.worker:
+                end_ahead()
             if give_up is not None and not engine.worker and (wish.as_user or wish.remote):
                 give_up()
             tracer = made(jobs[name]._replace(engine=name), tell)

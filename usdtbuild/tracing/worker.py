@@ -24,6 +24,7 @@ from ..errors import UsdtError
 from ..inspection.process import in_container
 from . import clock, job, ptrace, stops
 from .arming import Process
+from .begin import FRONTS
 from .errors import FrontGoneError, TracerError, told
 from .keeper import KEEPER
 from .looks import Looks
@@ -480,10 +481,10 @@ def _leave() -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Be the worker. The arguments are the number of the descriptor that leads to the front, and those of the signals
-    that the front blocked before it blocked those of `job.FRONTS` for us to be started."""
+    that the front blocked before it blocked those of `FRONTS` for us to be started."""
     mask = set(map(int, arguments[1:]))
-    deaf = [number for number in job.FRONTS if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
-    for number in job.FRONTS:
+    deaf = [number for number in FRONTS if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
+    for number in FRONTS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGCHLD} - {signal.SIGALRM, signal.SIGIO})
     with contextlib.suppress(OSError):
