@@ -131,6 +131,23 @@ def mark_combinations(items: list[pytest.Item], most: int = 6) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+def long_ones() -> dict[str, int]:
+    """Return of test functions that take long how many of their cases are quick enough."""
+    lines = (line.split() for line in (ROOT / "tests/long.txt").read_text().splitlines() if line[0] != "#")
+    return {f"tests/{name}": int(quick) for quick, name in lines}
+
+
+def mark_long(items: list[pytest.Item]) -> None:
+    """Mark as slow what `long.txt` names, but for its first cases."""
+    left = long_ones()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name in left and not item.get_closest_marker("slow"):
+            left[name] -= 1
+            if left[name] < 0:
+                item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run by root that skipped tests for lack of what `make test` installs."""
@@ -180,6 +197,7 @@ def tool() -> Callable[[str], ModuleType]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose what is quick; skip the live tests that this machine can't run, and mark their reports."""
     mark_combinations(items)
+    mark_long(items)
     if most := config.getoption("--sample"):
         chosen = sample(items, most)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])

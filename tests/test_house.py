@@ -251,3 +251,12 @@ def test_the_faults_that_tests_must_find_are_there() -> None:
     words = [sys.executable, str(ROOT / "tools/mutate.py"), "--check"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_table_of_long_tests_names_tests_that_exist() -> None:
+    tests = PACKAGE.parent / "tests"
+    lines = [line for line in (tests / "long.txt").read_text().splitlines() if not line.startswith("#")]
+    names = [line.split()[1].split("::") for line in lines]
+    assert [name for file, name in names if f"def {name}(" not in (tests / file).read_text()] == []
+    assert names == sorted(names)
+    assert len(names) == len({*map(tuple, names)})
