@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,10 @@ import pytest
 from usdtbuild import meson_wrapper, options, setuptools_options
 from usdtbuild.commands import cc, hook, instrument, trace
 from usdtbuild.inspection.records import READERS
-from usdtbuild.instrument.records import TABLE, WRITERS
 from usdtbuild.instrument.target import Options
 from usdtbuild.launch import settings as launcher
 from usdtbuild.pytest_plugin import _TRACERS
 from usdtbuild.tracing.tracer import ENGINES
-from usdtbuild.verify.formats import _NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 CMAKE = "\n".join(path.read_text() for path in sorted((ROOT / "cmake").glob("*.cmake")))
@@ -139,13 +138,8 @@ def test_the_plugin_names_all_tracers() -> None:
 
 
 def test_nothing_else_lists_them() -> None:
-    """A tuple, list, set or the keys of a dict with all of a kind's choices is a second list of them.
-
-    Tables of what formats and NOPs mean have one row each, and are held by whoever looks a row up.
-    """
+    """A tuple, list, set or the keys of a dict with all of a kind's choices is a second list of them."""
     kinds = [set(options.NOPS), set(options.FORMATS), set(options.SYSTEMS), set(options.LTO), set(options.TABLES)]
-    # Format -> its writer, format -> what messages call it.
-    tables = {"instrument/records.py", "verify/formats.py"}
     found = set()
     for path in sorted((ROOT / "usdtbuild").rglob("*.py")):
         name = path.relative_to(ROOT / "usdtbuild").as_posix()
@@ -154,13 +148,13 @@ def test_nothing_else_lists_them() -> None:
             said = {item.value for item in items if isinstance(item, ast.Constant)}
             if any(said == kind for kind in kinds):
                 found.add(name)
-    assert found == {"options.py", *tables}
+    assert found == {"options.py"}
 
 
-def test_every_format_has_a_writer_a_reader_and_a_name() -> None:
-    assert set(options.FORMATS) == set(WRITERS) - {TABLE}
-    assert tuple(reader.format for reader in READERS) == options.FORMATS
-    assert tuple(_NAMES) == options.FORMATS
+def test_every_format_has_a_reader_and_a_writer() -> None:
+    assert [(one.format, one.section) for one in READERS] == [(name, r.section) for name, r in options.RECORDS.items()]
+    writers = [import_module(f"usdtbuild.instrument.{one.writer}") for one in options.RECORDS.values()]
+    assert all(callable(one.write) for one in writers)
     assert {name for formats in options.SYSTEMS.values() for name in formats} <= set(options.FORMATS)
 
 

@@ -1,17 +1,37 @@
 """The choices that users have, each said once: commands, setuptools and Meson's function take them from here.
 
 CMake's files and Meson's options say them again in languages of their own; a test compares (`tests/test_options.py`).
-It imports nothing, because a compile step reads it.
+It imports next to nothing, because a compile step reads it.
 """
 
 from __future__ import annotations
+
+from .record import NamedTuple
 
 # What stands at a site: a NOP of one byte, x86-64's of 5 bytes, one of 10 bytes behind that of one byte (where a header
 # writes the site; a call has no room for it), or as FreeBSD writes it.
 SAFE, NOP5, NOP10, CLASSIC = "safe", "nop5", "nop10", "classic"
 NOPS = (SAFE, NOP5, NOP10, CLASSIC)
-# Records of probes (docs/formats/).
-FORMATS = ("stapsdt", "dof", "usdt")
+
+
+class Records(NamedTuple):
+    """A format of records of probes (docs/formats/): what people call it, its section, the module of `instrument` that
+    writes it, and in which turn: what the next one must keep comes first. `loaded`: its labels are in loaded sections,
+    so that what refers to one keeps it."""
+
+    title: str
+    section: str
+    writer: str
+    turn: int
+    loaded: bool
+
+
+RECORDS = {
+    "stapsdt": Records("SDT notes", ".note.stapsdt", "stapsdt", 1, loaded=False),
+    "dof": Records("DOF", ".SUNW_dof", "dof_section", 3, loaded=True),
+    "usdt": Records(".note.usdt", ".note.usdt", "usdt_note", 2, loaded=True),
+}
+FORMATS = tuple(RECORDS)
 # Those that a header writes by itself; for any other, objects are completed after the compiler (`usdtbuild cc`).
 BY_HEADER = ("stapsdt",)
 # System -> the records that its tracers read.

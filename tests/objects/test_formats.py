@@ -83,7 +83,8 @@ def test_an_is_enabled_call_on_a_machine_without_such_a_dtrace(bench: Any, need:
 # A format that is only half added: it has its row among the choices, and nothing writes it.
 HALF_ADDED = """
 from usdtbuild import options
-options.FORMATS += ("probe9",)
+options.RECORDS["probe9"] = options.Records("probe9", ".probe9", "probe9", 9, loaded=False)
+options.FORMATS = tuple(options.RECORDS)
 options.STEP_OPTIONS["--formats"] = (options.FORMATS, *options.STEP_OPTIONS["--formats"][1:])
 from usdtbuild.__main__ import main
 raise SystemExit(main())
@@ -96,7 +97,7 @@ def test_a_format_without_a_writer_is_an_error(bench: Any, run: Any, formats: st
     before = plain.read_bytes()
     done = run(sys.executable, "-c", HALF_ADDED, "instrument", f"--formats={formats}", plain, "-o", out, code=1)
     assert done.stderr.startswith("usdtbuild: ")
-    assert "nothing here writes records of the format probe9" in done.stderr
+    assert "nothing here writes records of a format: No module named 'usdtbuild.instrument.probe9'" in done.stderr
     assert plain.read_bytes() == before
     assert not out.exists()
 
@@ -107,7 +108,7 @@ def test_a_compile_step_with_such_a_format_leaves_no_object(run: Any, usdtbuild:
     (tmp_path / "a.c").write_text('#include "app.h"\nvoid f(int x) { APP_GO(x); }\n')
     words = ("cc", "--formats=probe9", "--", "gcc", "-c", "a.c")
     done = run(sys.executable, "-c", HALF_ADDED, *words, cwd=tmp_path, code=1)
-    assert "nothing here writes records of the format probe9" in done.stderr
+    assert "nothing here writes records of a format: No module named 'usdtbuild.instrument.probe9'" in done.stderr
     assert not (tmp_path / "a.o").exists()
 
 

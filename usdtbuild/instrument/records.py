@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import UsdtError
-from ..options import SAFE
+from ..options import RECORDS, SAFE, Records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,14 +17,8 @@ if TYPE_CHECKING:
     # Takes the context, the section, its sites, their group and the section's own, and a label to keep.
     Write = Callable[[Context, SectionIndex, Sequence[RecordedPlace], int, int, int], Sequence[int]]
 
-TABLE = "site table"  # no format that tracers read: for the program itself, if it is wanted
-# Format -> the module that writes it, in the order in which they are written: what the next one must keep comes first.
-# Only who asks for a format pays for its import.
-WRITERS = {"stapsdt": "stapsdt", "usdt": "usdt_note", "dof": "dof_section", TABLE: "site_table"}
-# Formats whose labels are in loaded sections, so that what refers to one keeps it.
-_LOADED = {"usdt", "dof", TABLE}
-_SECTIONS = {"usdt": ".note.usdt", "dof": ".SUNW_dof"}
-_SITES = ".usdtbuild.sites"
+# No format that tracers read: for the program itself, if it is wanted.
+_SITES = Records("site table", ".usdtbuild.sites", "site_table", 4, loaded=True)
 _chosen: dict[tuple[tuple[str, ...], bool], list[tuple[Write, bool]]] = {}  # by options' formats and site table
 
 
@@ -77,10 +71,10 @@ def _lacking(source: ElfObject, options: Options) -> tuple[str, str] | None:
 
     Any format that a header can't write will do for NOPs and the table of sites.
     """
-    for name, section in _SECTIONS.items():
-        if name in options.formats and not source.sections_named(section):
+    for name in options.formats:
+        if not source.sections_named(RECORDS[name].section):
             return name, ",".join(options.formats)
-    if options.site_table and not source.sections_named(_SITES):
+    if options.site_table and not source.sections_named(_SITES.section):
         return "--site-table", "dof"
     if options.nop != SAFE:
         strings = source.sections[source.sections[source.symtab].link]
@@ -93,13 +87,13 @@ def _writers(context: Context) -> list[tuple[Write, bool]]:
     """Return the functions that write what the options ask for, in their order, and whether each one's is loaded."""
     formats, table = context.options.formats, context.options.site_table
     if (formats, table) not in _chosen:
-        unwritten = [name for name in formats if name not in WRITERS]
-        if unwritten:
-            raise UsdtError(f"{context.source.path}: nothing here writes records of the format {unwritten[0]}")
-        _chosen[formats, table] = [
-            # importlib costs as much as the module
-            (__import__(f"{__package__}.{module}", fromlist=["write"]).write, name in _LOADED)
-            for name, module in WRITERS.items()
-            if name in formats or (name == TABLE and table)
-        ]
+        wanted = [RECORDS[name] for name in formats] + [_SITES] * table
+        try:
+            _chosen[formats, table] = [
+                # Only who asks for a format pays for its import; importlib costs as much as the module.
+                (__import__(f"{__package__}.{one.writer}", fromlist=["write"]).write, one.loaded)
+                for one in sorted(wanted, key=lambda one: one.turn)
+            ]
+        except ModuleNotFoundError as error:
+            raise UsdtError(f"{context.source.path}: nothing here writes records of a format: {error}") from None
     return _chosen[formats, table]

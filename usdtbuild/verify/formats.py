@@ -18,6 +18,7 @@ from ..formats.dof.decode import split
 from ..formats.operands import parse
 from ..inspection.records import loaded_content
 from ..model import dashed
+from ..options import FORMATS, RECORDS
 from ..record import NamedTuple
 from .report import ERROR, WARNING, FoundAt, Gathered, note_place, plural, points_to_code, section_place, site_place
 from .sites import is_quiet
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from ..inspection.records import Record
     from .report import Finding, Subject
 
-_NAMES = {"stapsdt": "SDT notes", "dof": "DOF", "usdt": ".note.usdt"}
-_FORMATS = tuple(_NAMES)
 # Those that DTrace's parser knows; it passes over the last two.
 _OWNERS = {usdt_note.SITE_OWNER, usdt_note.PROVIDER_OWNER, usdt_note.VERSION_OWNER, b"utsn\0"}
 _REBUILD = "compile all objects with the same --formats, and link them again"
@@ -82,9 +81,9 @@ def _places(subject: Subject, records: Iterable[Record]) -> Iterator[Finding]:
     for record in records:
         if not points_to_code(subject.image, record):
             place = note_place(record)._replace(address=record.site.address)
-            gone.add(f"a record of {_NAMES[record.format]} points to no code", place)
+            gone.add(f"a record of {RECORDS[record.format].title} points to no code", place)
         elif not is_quiet(subject, record):
-            other.add(f"a site of {_NAMES[record.format]} holds no NOP", site_place(subject, record))
+            other.add(f"a site of {RECORDS[record.format].title} holds no NOP", site_place(subject, record))
     yield from gone
     yield from other
 
@@ -215,8 +214,8 @@ def _missing(subject: Subject) -> Iterator[Finding]:
     gathered = Gathered("formats-differ", ERROR, _REBUILD)
     found = _by_format(subject)
     providers = {format_: {key.provider for key in keys} for format_, keys in found.items()}
-    for format_ in _FORMATS:
-        for other in _FORMATS:
+    for format_ in FORMATS:
+        for other in FORMATS:
             if other == format_ or other not in found or format_ not in found:
                 continue
             names = {key[:2] for key in found[other]}
@@ -226,7 +225,7 @@ def _missing(subject: Subject) -> Iterator[Finding]:
                     continue
                 what = "a site of the probe" if key[:2] in names else "a probe"
                 place = site_place(subject, record)
-                gathered.add(f"{what} is in {_NAMES[format_]} and not in {_NAMES[other]}", place)
+                gathered.add(f"{what} is in {RECORDS[format_].title} and not in {RECORDS[other].title}", place)
     yield from gathered
 
 
@@ -234,7 +233,7 @@ def _arguments(subject: Subject) -> Iterator[Finding]:
     """Arguments of one site that the formats number or describe differently."""
     gathered = Gathered("formats-differ", ERROR, "use one header for all files that call the probe, and " + _REBUILD)
     found = _by_format(subject)
-    present = [format_ for format_ in _FORMATS if format_ in found]
+    present = [format_ for format_ in FORMATS if format_ in found]
     for position, first in enumerate(present):
         for second in present[position + 1 :]:
             for key in found[first].keys() & found[second].keys():
@@ -261,7 +260,7 @@ def _difference(subject: Subject, one: Record, other: Record) -> str:
     cut = stapsdt.MAX_ARGUMENTS
     if one.format == "stapsdt" and counts[0] == cut < counts[1]:
         counts[1] = cut  # more don't go into an SDT note
-    names = _NAMES[one.format], _NAMES[other.format]
+    names = RECORDS[one.format].title, RECORDS[other.format].title
     if counts[0] != counts[1]:
         return f"a site has {plural(counts[0], 'argument')} in {names[0]} and {counts[1]} in {names[1]}"
     if "dof" in (one.format, other.format):
