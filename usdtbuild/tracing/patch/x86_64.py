@@ -99,6 +99,7 @@ def find_spots(
         for address, before, _ in spot.changes:
             taken.update(range(address, address + len(before)))
     window = Window(memory)
+    forms = _Forms()
     seen: set[int] = set()
     begun: dict[int, Spot] = {}  # by where their jumps begin
     leaning: dict[int, Site] = {}  # by returns, the entries whose jumps theirs read
@@ -108,9 +109,9 @@ def find_spots(
             begun[padded[site.address].mirror] = padded[site.address]._replace(target=target, site=site)
             continue
         before = window.read(site.address, _LONGEST_SITE)
-        form = _on_one_page(form_of(before, site.unused), before, site.address) if len(before) >= 6 else None
+        form, behind = forms.of(before, site.unused)
+        form = _on_one_page(form, before, site.address)
         entry = _entry_behind(site, begun) if form is not None and site.entry else None
-        behind = _begin_within(before, form)
         reason = _why_not(plan, site, before, form, taken, entry, behind)
         if site.address in seen:
             reason = "another probe is at the same place"
@@ -136,7 +137,7 @@ def _why_not(
     behind: Sequence[int],
 ) -> str:  # fmt: skip
     """Return why a site can't become a jump, '' if it may; `entry` is what it may read of what is `taken`, `behind` as
-    of `_begin_within`."""
+    of `_Forms`."""
     end = entry.changes[0][0] if entry is not None else site.address + JUMP_SIZE
     if form is not None and plan.returns and call_ends_within(before[form.length :], JUMP_SIZE - form.length):
         return "a call is so close behind it that a jump has no room beside a breakpoint where that returns"
@@ -198,7 +199,7 @@ def _before_entry(spot: Spot, entry: Spot, mirrors: Mirrors) -> list[Spot] | Non
 def _alone(
     target: Target, site: Site, before: bytes, form: Form, mirrors: Mirrors, behind: Sequence[int]
 ) -> list[Spot] | None:  # fmt: skip
-    """Return a site as it changes; None if there is no room. `behind` as of `_begin_within`."""
+    """Return a site as it changes; None if there is no room. `behind` as of `_Forms`."""
     form, placed = _placed(site.address, before, form, mirrors, _near(site), behind)
     if placed is None:
         return None
@@ -217,15 +218,36 @@ def _placed(
     return joined, mirrors.place_for_any(address, joined, near, behind)
 
 
-def _begin_within(before: bytes, form: Form | None) -> list[int]:
-    """Return which of the four bytes behind the first begin instructions that run, where breakpoints may come."""
-    if form is None or form.returns or form.length >= JUMP_SIZE:
-        return []
-    found, at = [], form.length
+class _Forms:
+    """How sites can become jumps, by their code; many are alike."""
+
+    def __init__(self) -> None:
+        # By the bytes that a jump replaces, where they are whole instructions: nothing behind them matters.
+        self._known: dict[bytes, tuple[Form | None, list[int]]] = {}
+
+    def of(self, before: bytes, unused: int) -> tuple[Form | None, list[int]]:
+        """Return how a site with this code can become a jump, and which of the four bytes behind the first begin
+        instructions that run, where breakpoints may come. Nobody runs `unused` bytes behind a return."""
+        found = self._known.get(before[:JUMP_SIZE]) if not unused else None
+        if found is None:
+            form = form_of(before, unused) if len(before) > JUMP_SIZE else None
+            if form is None or form.returns:
+                return form, []
+            behind, end = _begin_within(before, form.length)
+            found = form, behind
+            if end == JUMP_SIZE and not unused:
+                self._known[before[:JUMP_SIZE]] = found
+        return found
+
+
+def _begin_within(before: bytes, at: int) -> tuple[list[int], int]:
+    """Return of the four bytes behind the first which begin instructions, from one on; and where the last of these
+    ends."""
+    found = []
     while at < JUMP_SIZE:
         found.append(at - 1)
         at += usual_length(before[at:]) or _any_length(before[at:])
-    return found
+    return found, at
 
 
 def _any_length(code: bytes) -> int:
