@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 from usdtbuild.tracing import stops
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.job import Job
+from usdtbuild.tracing.maps import Memory, areas
 from usdtbuild.tracing.model import COUNT, RECORD
 from usdtbuild.tracing.running import status_field
 from usdtbuild.tracing.selection import Wanted
@@ -205,6 +206,81 @@ def test_interrupted_while_it_starts_nothing_is_left_and_nothing_said(moment: fl
         assert (process.returncode, "Traceback" in errors) == (130, False), errors
     assert "unexpectedly" not in errors
     assert running(program) == []
+
+
+CROWD = r"""
+#include <stdio.h>
+#include <unistd.h>
+__asm__(
+    ".altmacro\n.macro one n\n.globl one\\n\n.type one\\n, @function\none\\n: nop\nnop\nret\n.size one\\n, 3\n.endm\n"
+    ".text\n.set i, 0\n.rept 20000\none %i\n.set i, i + 1\n.endr\n");
+void one0(void);
+int main(void) {
+    puts("ready");
+    fflush(stdout);
+    for (;; usleep(1000)) one0();
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def crowd(run: Any, need: Any, tmp_path_factory: Any) -> Path:
+    folder = Path(tmp_path_factory.mktemp("crowd"))
+    (folder / "crowd.c").write_text(CROWD)
+    run(need("gcc"), "-O1", folder / "crowd.c", "-o", folder / "crowd")
+    return folder / "crowd"
+
+
+def code_of(pid: int, program: Path) -> bytes:
+    one = next(one for one in areas(pid) if one.name == str(program) and "x" in one.flags)
+    with contextlib.closing(Memory(pid)) as memory:
+        return memory.read(one.start, one.end - one.start)
+
+
+@contextlib.contextmanager
+def amid_arming(words: list[str], program: Path, pid: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """Trace by breakpoints, in the body of the `with` from when some of 20,000 are there."""
+    pipe, words = subprocess.PIPE, [sys.executable, "-m", "usdtbuild", "trace", "--engine", "trap", *words]
+    before = b""
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as tracer:
+        while tracer.poll() is None:
+            with contextlib.suppress(OSError, StopIteration):  # not there yet
+                found = code_of(pid or int(running(program)[0]), program) if pid or running(program) else b""
+                if found != (before := before or found):
+                    break
+        yield tracer
+
+
+ENDED_EARLY = "usdtbuild: the trace was ended before everything was armed: all was put back, and nothing is shown\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_process_is_armed_ends_the_trace_without_a_result(
+    crowd: Path, tmp_path: Path, number: int
+) -> None:
+    (tmp_path / "hits.csv").write_text("before")
+    words = ["--count", "-F", "one*", "-o", str(tmp_path / "hits.csv"), "-p"]
+    with subprocess.Popen([crowd], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        before = code_of(process.pid, crowd)
+        with amid_arming([*words, str(process.pid)], crowd, process.pid) as tracer:
+            tracer.send_signal(number)
+            told = tracer.communicate(timeout=60)
+        after, is_running = code_of(process.pid, crowd), process.poll() is None
+        process.kill()
+    assert (told, tracer.returncode) == (("", ENDED_EARLY), 130 if number == signal.SIGINT else -number)
+    assert (after == before, is_running) == (True, True)
+    assert (tmp_path / "hits.csv").read_text() == "before"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_command_is_armed_ends_that_too(crowd: Path, number: int) -> None:
+    with amid_arming(["--count", "-F", "one*", "--", str(crowd)], crowd) as tracer:
+        tracer.send_signal(number)
+        told = tracer.communicate(timeout=60)
+    assert (told, tracer.returncode) == (("", ENDED_EARLY), 130 if number == signal.SIGINT else -number)
+    assert running(crowd) == []
 
 
 def test_what_runs_on_is_said(usdtbuild: Any) -> None:

@@ -11,6 +11,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from ..ending import INTERRUPTED
 from ..errors import InputError, UsdtError
 from ..text import one_line
 from .say import echo, remark
@@ -68,6 +69,19 @@ def tracer_for(job: Job) -> Tracer:
     return tracer
 
 
+class EarlyError(Exception):
+    """A signal has ended a trace before everything was armed."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        super().__init__("the trace was ended before everything was armed: all was put back, and nothing is shown")
+
+    def told(self) -> int:
+        """Say it, and return the code for `end`."""
+        remark(str(self))
+        return INTERRUPTED if self._number == signal.SIGINT else -self._number
+
+
 class Until(NamedTuple):
     """What is said beside what is shown, and how the exit code is meant. `lacking` returns what else there is to say of
     names that nothing of the targets has."""
@@ -90,6 +104,8 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
             for note in output.notes:
                 remark(note)
             code = _trace(Follower(tracer, output, sieve, asked.limit), until)
+    except EarlyError as early:
+        return early.told()
     except InputError as error:
         raise (rights.with_way_out(error) if job.user is not None else error) from None
     if (broken := output.broken()) is not None:  # only now that the files are there
@@ -105,9 +121,7 @@ def _trace(follower: Follower, until: Until) -> int:
 
     session, output = follower.tracer, follower.output
     job = session.wish
-    stopped = stop_by_signals(follower)
-    if not _has_started(follower, stopped):
-        return -stopped[0]
+    stopped = start(follower)
     tell_news(session)
     if until.verbose:
         remark(f"tracing {named(job.pids or (session.pid,))}" if session.pid else "tracing")
@@ -164,22 +178,27 @@ def _incomplete(report: Report) -> str:
     return f"hits may be missing: not all places of {', '.join(unseen[:_FEW])}{more} were traced"
 
 
-def _has_started(follower: Follower, stopped: list[int]) -> bool:
-    """Start the trace; False if a signal has ended it meanwhile. Raises UsdtError."""
+def start(follower: Follower) -> list[int]:
+    """Start the trace; return where signals come that end us. Raises UsdtError, and EarlyError if one has come before
+    everything was armed."""
+    early: list[int] = []
+    came = _stop_by_signals(follower, early)
     try:
         follower.start()
     except UsdtError:
-        if not stopped:  # else what is wrong comes from that
+        if not early:  # else what is wrong comes from that
             raise
-        return False
-    return True
+    if early:
+        raise EarlyError(early[0])
+    return came
 
 
-def stop_by_signals(follower: Follower) -> list[int]:
+def _stop_by_signals(follower: Follower, early: list[int]) -> list[int]:
     """Let signals end the trace and not us, so that what was seen gets written; return where those come that end us.
 
     Ctrl-C is how a trace is ended, and doesn't once that has begun. A traced command gets it too, and may end by it. A
-    second signal leaves out what was seen and not shown yet, which may be more than anybody wants to wait for.
+    second signal leaves out what was seen and not shown yet, which may be more than anybody wants to wait for. What
+    comes before the trace has begun is in `early`: a command ends then that has only been started to be traced.
     """
     came: list[int] = []
     again = False
@@ -188,7 +207,10 @@ def stop_by_signals(follower: Follower) -> list[int]:
     def stop(number: int, _: object) -> None:
         nonlocal again
         follower.is_interrupted |= number == signal.SIGINT
-        if number != signal.SIGINT or not follower.has_begun:
+        if not follower.has_begun:
+            early.append(number)
+            session.kill()
+        elif number != signal.SIGINT:
             came.append(number)
         if again:
             session.skip()

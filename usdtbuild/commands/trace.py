@@ -21,7 +21,7 @@ from ..tracing.model import DEEPEST
 from ..tracing.outputs.rows import room_of
 from ..tracing.tracer import AUTO, ENGINES
 from . import checked
-from .follow import Until, code_of, end, run, stop_by_signals, tracer_for
+from .follow import EarlyError, Until, code_of, end, run, start, tracer_for
 from .say import echo, remark
 from .trace_end import tell_absent, tell_many, tell_nothing
 
@@ -466,7 +466,10 @@ def _add_up_calls(asked: Asked, wishes: Wishes, shown: _Shown) -> int:
     job, files = asked.job._replace(cut=cut), wishes.files
     _check_calls(shown)
     if not (job.pids or job.exes or job.engine == "patch" or not all(one.endswith(REPORT) for one in files)):
-        return _show_calls(job, shown, files)
+        try:
+            return _show_calls(job, shown, files)
+        except EarlyError as early:
+            return early.told()
     functions = cut._replace(begin="", end="")  # which probes there are, `run` tells
 
     def show(tree: CallTree, report: Report) -> bool:
@@ -537,8 +540,7 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
     with tracer_for(inside) as session, Outputs() as staged:
         files = [staged.open(one) for one in outputs]
         follower = Follower(session)
-        stopped = stop_by_signals(follower)
-        follower.start()
+        stopped = start(follower)
         tell_absent(_lacking(job.cut, shown.graph, session.targets))
         follower.go()
         for _ in follower.batches():

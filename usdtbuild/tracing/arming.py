@@ -190,7 +190,7 @@ class Arming:
         self._used: set[str] = set()
         # Why breakpoints are used where jumps were wanted -> sites by their targets.
         self._fallen_back = defaultdict[str, Counter[str]](Counter)
-        self._begun = False
+        self.begun = False
         self._places, self._touched = 0, set[int]()  # that are armed now, and where code may change for them
         self.kernel: Kernel | None = None  # bpftrace, which takes all or nothing
 
@@ -227,8 +227,8 @@ class Arming:
 
     def begin(self, main: int) -> None:
         """Say, the first time, that what is to be traced is armed."""
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             self.owner.tell(job.Started(main, self.used, self.stood_still))
             self.owner.hold()
 

@@ -20,7 +20,7 @@ class TracerError(UsdtError):
 
 
 class FrontGoneError(Exception):
-    """The front has ended, and with it what the trace was for."""
+    """The front has ended, or wants no trace that isn't armed yet."""
 
 
 class LateError(TracerError):

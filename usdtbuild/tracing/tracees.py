@@ -77,6 +77,8 @@ class Tracees:
         self.stood: list[tuple[int, int, int]] = []  # thread, since when, and for how long: stops that are over
         self.stood_still = 0.0  # seconds that processes stood for somebody's `standing`
         self.calm = False  # nothing is half done, so whoever hears that the front is gone may leave off
+        self.is_called = False  # the front has said something, or is gone
+        self.look: Callable[[], object] = int  # looks at that
         self.until = math.inf  # when nothing more is begun, of the monotonic clock
         self._inner = 0
 
@@ -276,7 +278,12 @@ class Tracees:
         return min(usual, max(self.until - time.monotonic(), 0.0) + _LEAST)
 
     def in_time(self) -> None:
-        """Raise LateError if it is too late to begin anything."""
+        """Raise LateError if it is too late to begin anything, FrontGoneError if nobody wants it any more."""
+        calm = self.calm
+        while self.is_called:
+            self.is_called = self.calm = False  # a call that comes meanwhile is looked at afterwards
+            self.look()
+            self.calm = calm
         if time.monotonic() > self.until:
             raise LateError
 

@@ -75,7 +75,7 @@ class Worker:
         self.spool = Writer(wish.spool)
         self.outbox = Outbox(link, self.spool)
         self.tracees = Tracees()
-        self.tracees.keeps_stood = wish.what == RECORD
+        self.tracees.keeps_stood, self.tracees.look = wish.what == RECORD, self._look_for_front
         self.processes = Processes(self.tracees, wish, self)
         self.progress = Progress(wish, self.outbox, self.processes.arming)
         self.recorder = Recorder(wish.last, wish.until) if wish.last is not None else None
@@ -310,10 +310,12 @@ class Worker:
             while not self.stopping and self._heard() != job.GO:
                 pass
 
-    def _listen(self) -> None:
+    def _listen(self) -> bool:
+        """Take what the front has said; return whether it wants the end."""
         with contextlib.suppress(OSError):  # after a message that is none, nothing more is read
             while self.link.poll() and self._heard():
                 pass
+        return self.stopping
 
     def _heard(self) -> bytes:
         """Take what the front says next, and do it; return it, nothing if it is gone."""
@@ -344,23 +346,20 @@ class Worker:
         return busy
 
     def watch_front(self) -> None:
-        """Hear at once that the front is gone, also while much is looked up: by a signal. Raises OSError, and
-        FrontGoneError where it is gone before it can be heard."""
+        """Hear by a signal that the front is gone, or wants no trace any more. Raises OSError, FrontGoneError."""
         signal.signal(signal.SIGIO, self._front_is_heard)
         number = self.link.fileno()
         fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_ASYNC)
-
         self._look_for_front()
 
     def _front_is_heard(self, *_: object) -> None:
+        self.tracees.is_called = True
         if self.tracees.calm:
-            self._look_for_front()
+            self.tracees.in_time()
 
     def _look_for_front(self) -> None:
-        poll = select.poll()
-        poll.register(self.link.fileno(), 0)
-        if any(events & select.POLLHUP for _, events in poll.poll(0)):
+        if _is_gone(self.link) or (not self.processes.arming.begun and self._listen()):
             raise FrontGoneError
 
     def handle(self, stop: ptrace.Stop) -> None:
@@ -372,6 +371,12 @@ class Worker:
 def _pause(taken: int, before: float) -> float:
     """Return how long to wait until rings are emptied again, from which so many bytes were taken after a pause."""
     return 0.0 if taken > _MUCH else _TICK if taken else min(_LONGEST_TICK, before + _TICK / 4)
+
+
+def _is_gone(link: Connection) -> bool:
+    poll = select.poll()
+    poll.register(link.fileno(), 0)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def _wait(link: Connection, seconds: float) -> None:
@@ -456,7 +461,8 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
         worker.watch_front()
         worker.run()
     except FrontGoneError:
-        worker.outbox.closed = True
+        worker.outbox.closed = _is_gone(link)
+        worker.outbox.put_last(job.Ended(-signal.SIGINT, (), 0.0, {}))
     except Exception as error:
         worker.outbox.put_last(failed(error))
     finally:
