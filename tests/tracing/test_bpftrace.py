@@ -152,7 +152,7 @@ def _filters(name: str) -> list[str]:
     def comparison() -> str:
         sign = made.choice(("==", "!=", "<", "<=", ">", ">="))
         number = made.choice(made.choice(HITS[name])) + made.randrange(-1, 2)
-        right = made.choice((*map(str, (number,) * 4), made.choice(names), "0.5", "1e30", "-1e400", "NULL"))
+        right = made.choice((*map(str, (number,) * 4), made.choice(names), "0.5", "1e30", "-1e300", "NULL"))
         return f"{made.choice(names)} {sign if right != 'NULL' else '!='} {right}"
 
     def expression(depth: int) -> str:

@@ -58,6 +58,8 @@ def passes(text: str, *values: Any) -> bool:
         "arg4 == -3",
         "arg4 < 0",
         "ratio < .75",
+        "ratio < inf and ratio > -inf and not ratio == inf",
+        "1e308 > ratio",
         "ratio == 0.5",
         "where == 0x7f00",
         "where != NULL",
@@ -192,6 +194,30 @@ def test_mistakes_are_shown_at_their_place(text: str, at: int, said: str) -> Non
     assert said in str(caught.value)
     line, caret = str(caught.value).split("\n")[1:]
     assert (line, caret) == (f"  {text}", f"  {' ' * at}^")
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1" + "0" * 400, "1" + "0" * 5000])
+@pytest.mark.parametrize("argument", ["ratio", "length", "name"])
+def test_a_number_that_no_argument_can_be_is_an_error(number: str, argument: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        Filter(f"{argument} < {number}")
+    assert caught.value.at == len(argument) + 3
+    assert "is a greater number than any argument can be; infinity is inf" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["length < inf", "-inf < length", "arg4 > -inf"])
+def test_only_floating_point_arguments_are_infinite(text: str) -> None:
+    with pytest.raises(FilterError, match="only floating-point numbers are infinite"):
+        passes(text)
+
+
+def test_infinite_values_and_an_argument_called_inf() -> None:
+    found = [
+        passes("ratio == inf or ratio == -inf", 5000, b"x", 0, one) for one in (float("inf"), float("-inf"), 1e308)
+    ]
+    assert found == [True, True, False]
+    named = TARGET._replace(arguments=(Argument("inf", "double", 8, False, FLOAT), *ARGUMENTS))
+    assert Filter("inf == 0.5 and ratio > inf").compile(named)((0.5, 1, b"x", 0, 0.75, 1))
 
 
 def test_a_pattern_may_ask_for_all_that_is_read_of_a_string() -> None:

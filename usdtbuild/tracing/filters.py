@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<duration>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:us|ms|s|m|h)(?![\w.]))
-    |(?P<number>[-+]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?![\w.]))
+    |(?P<number>[-+]inf(?![\w.])|[-+]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?![\w.]))
     |(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     |(?P<word>[^\W\d]\w*(?:(?:\.|->)[^\W\d]\w*)*)
     |(?P<sign>==|!=|<=|>=|=~|&&|\|\||[<>()!]))""",
@@ -47,6 +47,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0"}
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_INFINITY = "inf"
 _POSITION = re.compile(r"arg(0|[1-9][0-9]*)")
 _DEEPEST = 100
 _SHOWN = 200  # characters on each side of the place of an error
@@ -201,6 +202,9 @@ class Filter:
         for operand, other in ((tree.left, tree.right), (tree.right, tree.left)):
             if is_time(operand, target) and not isinstance(other.literal, int | float):
                 self._fail(other.at, "time is compared with seconds, or with a unit: 0.5, 5s, 200ms, 2m")
+            if operand.literal in {math.inf, -math.inf} and set(kinds) != {FLOAT}:  # as which literals count
+                self._fail(operand.at, f"only floating-point numbers are infinite, and {other.name} of {target.title}"
+                                       " is none")  # fmt: skip
             if isinstance(operand.literal, _Duration) and not is_time(other, target):
                 self._fail(operand.at, f"only time is compared with a time, and {other.name} of {target.title} is none")
             if isinstance(operand.literal, bytes) and tree.sign != "=~" and len(operand.literal) >= self._string_size:
@@ -220,7 +224,7 @@ def _shortest(pattern: bytes) -> int:
 
 
 def with_values(tree: Comparison, target: Target) -> Comparison:
-    """Return a comparison in which what an argument calls a value is that value: `RED`, or as a string."""
+    """Return a comparison in which what an argument calls a value is that value: `RED`, or as a string; `inf`, too."""
 
     def value(one: FilterOperand, other: FilterOperand) -> FilterOperand:
         index = argument_index(target, other.name) if other.name else -1
@@ -228,7 +232,7 @@ def with_values(tree: Comparison, target: Target) -> Comparison:
             return one
         called = one.literal.decode("utf-8", "replace") if isinstance(one.literal, bytes) else one.name
         found = [number for number, name in target.arguments[index].values if name == called]
-        return FilterOperand("", found[0], one.at) if found else one
+        return FilterOperand("", found[0] if found else math.inf, one.at) if found or one.name == _INFINITY else one
 
     return tree._replace(left=value(tree.left, tree.right), right=value(tree.right, tree.left))
 
@@ -243,7 +247,7 @@ def with_moments(tree: Comparison, target: Target, begun: int) -> Comparison:
 
     def moment(one: FilterOperand, other: FilterOperand) -> FilterOperand:
         seconds = one.literal
-        if not is_time(other, target) or not isinstance(seconds, int | float) or math.isinf(seconds):
+        if not is_time(other, target) or not isinstance(seconds, int | float) or math.isinf(seconds * 1e9):
             return one
         return one._replace(literal=begun + round(seconds * 1_000_000_000))
 
@@ -394,12 +398,22 @@ class _Parser:
             number, unit = re.fullmatch(r"(.*?)([a-z]+)", token.text).groups()  # type: ignore[union-attr]
             found = FilterOperand("", _Duration(float(number) * _UNITS[unit]), token.at)
         elif token.kind == "number":
-            found = FilterOperand("", _number(token.text), token.at)
+            found = FilterOperand("", self._number(token), token.at)
         elif token.kind == "string":
             found = FilterOperand("", _unescaped(token.text[1:-1]), token.at)
         else:
             self._fail(f"an argument, a number or a string must stand here, not {_shown(token)}")
         self._next += 1
+        return found
+
+    def _number(self, token: _Token) -> int | float:
+        try:
+            found = _number(token.text)
+            is_finite = math.isfinite(float(found))
+        except (ValueError, OverflowError):
+            found, is_finite = 0, False
+        if not is_finite and token.text[1:] != _INFINITY:
+            self._fail(f"{_shown(token)} is a greater number than any argument can be; infinity is {_INFINITY}")
         return found
 
     def _fail(self, what: str, at: int = -1) -> NoReturn:
