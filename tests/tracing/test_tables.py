@@ -67,6 +67,20 @@ def test_histogram_of_floats_counts_apart_what_is_no_number() -> None:
 
 
 @pytest.mark.parametrize(
+    ("step", "interval"),
+    [
+        ("", "[8.98847e+307, 1.79769e+308)"),
+        (",1", "[1e+308, 1e+308)"),
+        (",1e307", "[1e+308, 1.1e+308)"),
+    ],
+)
+def test_histogram_of_huge_numbers_has_short_bounds(step: str, interval: str) -> None:
+    place = next(one for one in EVENTS if one.values and 0.25 in one.values)
+    huge = place._replace(values=tuple(1e308 if one == 0.25 else one for one in place.values))
+    assert lines(written(Histogram, f"ratio{step}", events=[huge]))[1] == f"{interval} 1 {'#' * 40}"
+
+
+@pytest.mark.parametrize(
     ("values", "intervals"),
     [
         ([0, 0.5, 1, 1.5], ["[0, 1)", "[1, 2)"]),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _ROWS = 20
 _MOST_KEYS = 100_000  # different keys of one table; some 100 MB
 _FULL = "in values that came when the table was full, and were not told apart"
+_GREATEST = 10**20  # of bounds that have all their digits: those of integers do
 _QUANTILES = (0.5, 0.9, 0.99)
 
 
@@ -134,7 +135,8 @@ class Histogram(Table):
         if not floating:
             parts = "  ".join(f"p{100 * part:g} {seen.quantile(part)}" for part in _QUANTILES)
             yield f"  {parts}  max {most}\n"
-        yield from (f"{line}\n" for line in seen.lines(_bound))
+        bound = _bound if self._measure.step else _power
+        yield from (f"{line}\n" for line in seen.lines(bound))
         if seen.unsorted:
             yield f"  {seen.unsorted} values more came when the table was full, and are in no class\n"
 
@@ -192,4 +194,18 @@ class Histogram(Table):
 
 
 def _bound(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.15g}"
+    return str(value) if isinstance(value, int) and abs(value) <= _GREATEST else _short(value, 15)
+
+
+def _power(value: float) -> str:
+    return str(value) if abs(value) <= _GREATEST else _short(value, 6)
+
+
+def _short(value: float, digits: int) -> str:
+    """Return a number with so many digits that count; 2^1024, a bound of the greatest, is no floating-point number."""
+    try:
+        return f"{float(value):.{digits}g}"
+    except OverflowError:
+        from decimal import Decimal
+
+        return f"{Decimal(value):.{digits}g}"
