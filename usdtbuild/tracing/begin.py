@@ -6,6 +6,7 @@ does. Where no trace comes of it the worker has nothing to do, and ends.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -36,23 +37,24 @@ class Begun:
 
     def __init__(self, start: Start) -> None:
         """Begin it. Raises OSError."""
-        self.spool = Reader()
-        self._keeper, held = os.pipe()
-        ours, theirs = socket.socketpair()
-        spool = os.dup(self.spool.descriptor)
-        self.numbers = spool, held  # of the descriptors of the spool and of the keeper, in the worker
-        # A signal that both of us get mustn't end it before it ignores these.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, FRONTS)
-        try:
-            words = [str(int(number)) for number in (theirs.fileno(), *mask)]
-            self._wait = start(words, {theirs.fileno(), spool, held})
+        with contextlib.ExitStack() as undone, contextlib.ExitStack() as theirs:
+            self.spool = undone.enter_context(contextlib.closing(Reader()))
+            self._keeper, held = os.pipe()
+            undone.callback(os.close, self._keeper)
+            theirs.callback(os.close, held)
+            ours, other = socket.socketpair()
+            undone.callback(ours.close)
+            theirs.callback(other.close)
+            spool = os.dup(self.spool.descriptor)
+            theirs.callback(os.close, spool)
+            self.numbers = spool, held  # of the descriptors of the spool and of the keeper, in the worker
+            # A signal that both of us get mustn't end it before it ignores these.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, FRONTS)
+            theirs.callback(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
+            words = [str(int(number)) for number in (other.fileno(), *mask)]
+            self._wait = start(words, {other.fileno(), spool, held})
             self.link = Connection(ours.detach())
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            ours.close()
-            theirs.close()
-            os.close(spool)
-            os.close(held)
+            undone.pop_all()
 
     def close(self) -> None:
         """Let go of it, and wait for its end: it puts everything back if it hasn't yet."""
