@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsdtError
 from ..inspection.process import in_container
-from . import clock, job, ptrace, stops
+from . import clock, hosts, job, ptrace, stops
 from .arming import Process
 from .begin import FRONTS
 from .errors import FrontGoneError, TracerError, told
@@ -31,6 +31,7 @@ from .looks import Looks
 from .maps import Memory
 from .model import COUNT, RECORD, Event, Stops
 from .outbox import Outbox
+from .patch import machine
 from .patch.plausible import fits
 from .processes import Processes
 from .progress import COUNTING, Progress
@@ -495,6 +496,8 @@ def main(arguments: Sequence[str]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGCHLD} - {signal.SIGALRM, signal.SIGIO})
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(WORKER, "ascii")
+    if not hosts.why_not():
+        machine.here()  # else it would be imported while threads stand
     serve(Connection(int(arguments[0])), mask, deaf)
     os._exit(0)  # Python's own end takes milliseconds, and a SIGIO that comes meanwhile has no handler any more
 
