@@ -411,7 +411,7 @@ def trace(
               cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
               env=dict(os.environ if env is None else env), remote=remote, emulator=words, sysroot=sysroot,
               string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=children,
-              duration=duration, hold=True, stack=stack)  # fmt: skip
+              duration=duration, hold=True, stack=stack, enough=limit or 0)  # fmt: skip
     return Trace(Asked(job, sieve, limit, heading))
 
 

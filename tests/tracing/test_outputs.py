@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,25 @@ def test_a_limit_ends_a_count(engine: str, more: tuple[str, ...], usdtbuild: Any
     assert sum(int(count) for count in re.findall(r"(\d+)  server:", shown.stdout)) == hits < 1000
     if "--by" in more:
         assert sum(int(one) for one in re.findall(r"values? in (\d+) hits", shown.stdout)) == hits
+
+
+@pytest.mark.parametrize("more", [(), ("--stack=1",), ("--filter", "a >= 0"), ("--engine", "trap")])
+def test_first_hits_of_threads_at_full_speed_are_the_first(
+    more: tuple[str, ...], usdtbuild: Any, scene: Any, tmp_path: Path
+) -> None:
+    """None is left out, they are in order, and the program runs on."""
+    limit = 200 if more else 2000  # a record with a stack is large, and a ring has room for few
+    words = "--limit", limit, "-P", "scene:eight", *more, "-o", "hits.jsonl"
+    done = usdtbuild("trace", *words, "--", scene("pie"), 3_000 if "trap" in more else 1_000_000, 3, cwd=tmp_path)
+    assert "wrong=0" in done.stdout
+    hits = [json.loads(line) for line in (tmp_path / "hits.jsonl").read_text().splitlines()]
+    assert len(hits) == limit
+    assert [hit["time"] for hit in hits] == sorted(hit["time"] for hit in hits)
+    by_thread = defaultdict(list)
+    for hit in hits:
+        by_thread[hit["tid"]].append(hit["args"]["a"])
+    assert all(numbers == list(range(len(numbers))) for numbers in by_thread.values())
+    assert "filter" not in done.stderr
 
 
 def test_a_count_beyond_a_large_limit_is_said(usdtbuild: Any, scene: Any) -> None:

@@ -26,6 +26,7 @@ from usdtbuild.tracing.containers import Family
 from usdtbuild.tracing.measures import Cell, Measure, Table
 from usdtbuild.tracing.model import INTEGER, Argument, Event, Totals
 from usdtbuild.tracing.outbox import Outbox
+from usdtbuild.tracing.patch import rings
 from usdtbuild.tracing.patch.code import HEAD, READY, RING_HEADER, RINGS, TAIL, Shape
 from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec
 from usdtbuild.tracing.selection import Wanted
@@ -104,7 +105,7 @@ class _Full:
 
     def __init__(self, worker: Worker) -> None:
         self.worker, self.claimed, self.read = worker, 10, 0
-        self.dropped, self.rings = 0, self
+        self.dropped, self.given, self.rings = 0, 0, self
 
     def heads(self) -> list[int]:
         return [self.claimed]
@@ -400,15 +401,36 @@ class _Told(Session):
 def test_hits_of_all_rings_come_in_order_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a ring are in order but for threads that were interrupted, and ones that were told of late."""
     source = random.Random(7)
-    rings = [[one * 10 + source.randrange(2000) for one in range(count)] for count in (2500, 700, 10)]
-    rings[1][-1] = 3
-    told = _Told(monkeypatch, *rings)  # type: ignore[abstract]
+    moments = [[one * 10 + source.randrange(2000) for one in range(count)] for count in (2500, 700, 10)]
+    moments[1][-1] = 3
+    told = _Told(monkeypatch, *moments)  # type: ignore[abstract]
     batches = list(told._portions())
     told.close()
     times = [event.time - 10**9 for batch in batches for event in batch]
-    assert times == sorted(one for ring in rings for one in ring)
+    assert times == sorted(one for ring in moments for one in ring)
     assert len(batches) > 5
     assert told._recorded == {0: 2500, 1: 700, 2: 10}
+
+
+def test_of_first_hits_no_more_is_read_than_could_be_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rings, "_DISORDER", 2)
+    writers = _Writers()
+    writers.rings = Rings(writers.data, 0, SHAPE, writers._give, 3)
+    assert writers.rings.prepare(0, SHAPE.stride)
+    for number in range(4):
+        writers.complete(writers.claim(), number)
+    assert writers.collect() == [0, 1, 2, 3]
+    assert not writers.rings.holds()
+    for number in range(4, 10):
+        writers.complete(writers.claim(), number)
+    assert writers.rings.holds()
+    heads = writers.rings.heads()
+    assert not writers.rings.are_read(heads)
+    assert writers.collect() == [4]
+    assert writers.rings.given == 5
+    assert writers.rings.are_read(heads)
+    assert not writers.rings.holds()
+    assert writers.rings.collect(lambda _: None, final=True) == 0
 
 
 def test_who_wants_few_hits_waits_for_few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,8 @@ def _trace(follower: Follower, until: Until) -> int:
             echo(f"usdtbuild: {note}", err=True)
         else:
             remark(note)
-    tell(report, job, session.stood_still, until.verbose, never)
+    limit = follower.limit if follower.sieve is None else None
+    tell(report, job, session.stood_still, until.verbose, never, limit)
     untyped = unused(job.wanted.shown_as, report.targets)
     for note in dict.fromkeys([*untyped, *session.warnings, *(session.notes if until.verbose else ())]):
         remark(note)

@@ -47,11 +47,12 @@ def tell_nothing(report: Report, what: str) -> None:
 
 def tell(
     report: Report, job: Job, stood_still: float, verbose: bool,
-    never: Sequence[Absent] = (),
+    never: Sequence[Absent] = (), limit: int | None = None,
 ) -> None:  # fmt: skip
     """Say what a user must know beside what was seen.
 
-    `stood_still` is in seconds; `never` are patterns that nothing has matched, which was told before.
+    `stood_still` is in seconds; `never` are patterns that nothing has matched, which was told before; `limit` is how
+    many hits are enough, all of them.
     """
     told = verbose or not any(report.counts) or len(report.refusals) <= _FEW
     lines = map(str, report.refusals) if verbose else _by_reason(report.refusals) if told else ()
@@ -68,6 +69,8 @@ def tell(
     if any(report.lost):
         unseen = report.unfiltered and job.where is None
         filtered = ", and the filter didn't see them" if unseen else ""
+        if unseen and limit is not None:
+            filtered = f", some of them perhaps before the last of these {limit}"
         cure = "makes more room" + ("" if unseen else ", --count needs none")
         remark(
             f"warning: {sum(report.lost)} of {sum(report.hits)} hits were lost, because they came"

@@ -55,6 +55,8 @@ def planned(job: Job, wishes: Wishes, sieve: Sieve | None) -> tuple[Job, Wishes,
         job = job._replace(stack=DEEPEST)
     wishes = wishes._replace(stacks=bool(job.stack))
     needed, values = needs(wishes)
+    if needed != EVENTS or sieve is not None or wanted.frames or job.patience or job.last is not None:
+        job = job._replace(enough=0)
     job = job._replace(arguments=values or sieve is not None)
     if needed != EVENTS:
         return job.adding_up(where, measures(wishes)), wishes, sieve

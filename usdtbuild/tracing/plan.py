@@ -31,7 +31,8 @@ class Plan(NamedTuple):
     keys before the tracer has changed them. `last`: rings keep the last hits, up to what is waited for (`until`).
     `patience`: for so many seconds a thread waits for room while nothing is read. `apart`: threads and processes have
     other numbers where they run. `cut`: which calls are recorded; then `pairs` is where threads remember what is open.
-    `least`: so many ticks calls last at least, or aren't recorded, 0 if that isn't known there.
+    `least`: so many ticks calls last at least, or aren't recorded, 0 if that isn't known there. `enough`: so many hits
+    are read, 0: all.
     """
 
     what: str
@@ -50,6 +51,7 @@ class Plan(NamedTuple):
     apart: bool = False
     cut: Cut | None = None
     least: int = 0
+    enough: int = 0
 
     @classmethod
     def of(cls, wish: Job, targets: Sequence[Target]) -> Plan:
@@ -59,7 +61,7 @@ class Plan(NamedTuple):
         return cls(wish.what, asked, wish.string_size, wish.buffer_size, breaks,
                    last=wish.last, until=wish.until, patience=wish.patience,
                    cut=wish.cut if wish.wanted.frames else None,
-                   least=_ticks(wish.cut.least) if wish.is_late else 0)  # fmt: skip
+                   least=_ticks(wish.cut.least) if wish.is_late else 0, enough=wish.enough)  # fmt: skip
 
     @property
     def keeps(self) -> bool:

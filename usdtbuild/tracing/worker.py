@@ -136,9 +136,10 @@ class Worker:
         self.processes.look_for_changes()
         now = time.monotonic_ns()
         until = self._watched(now, final=final)
-        engines = self.processes.arming.engines()
+        engines = [*self.processes.arming.engines()]
         sweep = self._sweep or (until, [(one, one.rings.heads()) for _, one in engines if one.rings])
         taken = self._empty_rings(final=final)
+        self.stopping |= self.progress.is_enough(sum(one.rings.given for _, one in engines if one.rings))
         self._flush()
         self.progress.count(final=final)
         if not final:

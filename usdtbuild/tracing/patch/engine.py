@@ -240,7 +240,7 @@ class PatchEngine:
         self.changes.data = self.shared.data
         if rings_at:
             place = self.shared.data, prepared.mapping.rings, self.shape, self.shared.give
-            self.rings = Kept(*place) if self.shape.keeps else Rings(*place, limited=self._limited)
+            self.rings = Kept(*place) if self.shape.keeps else Rings(*place, self.plan.enough, limited=self._limited)
         try:
             for mirror, lead in self.layout.kept.items():
                 memory.write(mirror, lead)

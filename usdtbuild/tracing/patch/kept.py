@@ -33,7 +33,7 @@ class Kept:
         self._fence = native.fence()
         self._from = [0] * RINGS  # the number of the next record that was not looked at
         self._open: list[list[int]] = [[] for _ in range(RINGS)]  # numbers of records that weren't complete then
-        self.dropped = 0  # see `rings.Rings`
+        self.dropped = self.given = 0  # see `rings.Rings`
         self.overwritten = 0  # records that were, while they were read
         self.covered = 0  # where a ring has more than it keeps: up to this time records may be missing
 

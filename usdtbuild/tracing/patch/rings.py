@@ -36,6 +36,8 @@ FIRST = 4 << 20
 # A slot that was claimed and not completed for so long belongs to a thread that was killed in between (in seconds).
 _DEAD = 2.0
 _COPIED = 4 << 20  # bytes at a time
+# How far a record may stand behind younger ones: their threads were faster between claiming a slot and taking the time.
+_DISORDER = 4096
 _POOR = 1.0  # how long memory isn't asked for again where there was none, in seconds
 
 
@@ -55,8 +57,11 @@ class Rings:
     claim with it, and reads again; numbers only grow, so none comes back.
     """
 
-    def __init__(self, data: mmap, offset: int, shape: Shape, give: Give, *, limited: bool = True) -> None:
-        """`give` gives memory to so many bytes from an offset of `data` on; False: there is none."""
+    def __init__(
+        self, data: mmap, offset: int, shape: Shape, give: Give, enough: int = 0, *, limited: bool = True
+    ) -> None:
+        """`give` gives memory to so many bytes from an offset of `data` on; False: there is none. Where the first
+        records of all rings are `enough`, no more of each is read than could be among them."""
         self.data, self.offset, self.shape, self._give, self._limited = data, offset, shape, give, limited
         self._bytes = memoryview(data)
         self._words = self._bytes.cast("Q")
@@ -65,6 +70,8 @@ class Rings:
         self._skip = native.skip()
         self._fence = native.fence()
         self._tails, self._ready = [0] * RINGS, [0] * RINGS
+        self._left = [enough + _DISORDER if enough else 1 << 64] * RINGS  # how many more of each are read
+        self.given = 0  # records so far
         self._poor_until = 0.0
         self._holes: dict[int, tuple[int, float]] = {}
         self.holes = 0
@@ -137,7 +144,10 @@ class Rings:
 
     def are_read(self, heads: Sequence[int]) -> bool:
         """Whether all that was in the rings when they were filled up to here has been handed over."""
-        return all(tail >= heads[ring] or ring in self._damaged for ring, tail in enumerate(self._tails))
+        return all(
+            tail >= heads[ring] or not self._left[ring] or ring in self._damaged
+            for ring, tail in enumerate(self._tails)
+        )
 
     def _head(self, ring: int) -> int:
         """Return up to where a ring is to be read. The program can write anything there, so nothing of it is believed.
@@ -158,7 +168,7 @@ class Rings:
     def _empty(self, ring: int, start: int, write: Write, *, final: bool) -> tuple[int, bool]:
         """Hand over what is complete in a ring; return how many records, and whether there was room for all."""
         shape, total = self.shape, 0
-        head = self._head(ring)
+        head = min(self._head(ring), self._tails[ring] + self._left[ring])
         if final:
             self._ends.setdefault(ring, head)
         while self._tails[ring] < head:
@@ -168,6 +178,8 @@ class Rings:
                 if write(self._bytes[at : at + count * shape.slot]) is False:
                     return total, False
                 total += count
+                self.given += count
+                self._left[ring] -= count
                 self._advance(ring, start, count)
             elif final or self._is_dead(ring):
                 self.holes += 1
@@ -189,7 +201,7 @@ class Rings:
 
     def holds(self) -> bool:
         """Whether any ring has something that was not handed over."""
-        return any(self._head(ring) > tail for ring, tail in enumerate(self._tails))
+        return any(self._left[ring] and self._head(ring) > tail for ring, tail in enumerate(self._tails))
 
     def _advance(self, ring: int, start: int, count: int) -> None:
         self._fence()  # what was read is read before its room is given back
