@@ -253,7 +253,8 @@ class Arming:
             reason = reason or next((one.reason for one in refused), "")
         if reason:
             self.owner.tell(job.Noted(f"libraries that come and go are noticed by a breakpoint: {reason}"))
-            process.points().arm_hook(loader.hook, HOOK, loader.code)
+            with self.tracees.standing(process.pid):
+                process.points().arm_hook(loader.hook, HOOK, loader.code)
         elif made is not None:
             process.engines.append(made)
             self._engines.append(made)

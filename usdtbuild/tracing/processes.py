@@ -113,12 +113,13 @@ class Processes:
         self.tracees.wait_for_vforks(pid)
         process = self._enter(Process(pid))
         process.loader = _loader_of(pid, self.wish.user)
-        # From here on nobody gets any farther who loads or unloads a library, until it is his turn: what is there now
-        # is looked up while it runs.
-        with self.arming.counted(), self.tracees.standing(pid):
-            self.arming.watch_loader(process)
-            begins = _begins(process)
         with contextlib.suppress(ProgramGoneError):  # `settle` sees what it is now
+            with self.arming.counted():
+                self.arming.watch_loader(process)
+                # From here on nobody gets any farther who loads or unloads a library, until it is his turn: what is
+                # there now is looked up while it runs. Who has been started only now will tell when it has some.
+                with self.tracees.standing(pid):
+                    begins = _begins(process)
             if not begins:
                 self.arming.arm(process)
 
