@@ -76,7 +76,7 @@ def shape_of(out: str) -> Shape:
     """Return the shape of what `--graph` printed."""
     found = []
     for line in out.splitlines()[1:]:
-        match = re.match(r" *(?:[\d.]+ [mnu]?s +[\d.]+ [mnu]?s|- +-) +(\d+)  ([│├└─ ]*)(\S+)$", line)
+        match = re.match(r" *(?:>?[\d.]+ [mnu]?s +>?[\d.]+ [mnu]?s|- +-) +(\d+)  ([│├└─ ]*)(\S+)$", line)
         assert match is not None, line
         found.append((len(match.group(2)) // 3, match.group(3), int(match.group(1))))
     return found
@@ -234,6 +234,32 @@ def test_what_is_open_when_the_trace_ends_has_no_time(run: Any, usdtbuild: Any, 
         ["-", "-", "1", "main"], ["-", "-", "1", "└─", "loop"],
     ]  # fmt: skip
     assert {line.split()[-1] for line in report.splitlines() if line.split()[0] == "-"} == {"main", "loop"}
+
+
+THROWN = """
+#define PLAIN __attribute__((noipa))
+PLAIN int thrower(int n) { __asm__ volatile(""); if (n % 3 == 2) throw n; return n; }
+PLAIN int outer(int n) { return thrower(n) + 1; }
+PLAIN int catcher(int n) { try { return outer(n); } catch (int) { return 0; } }
+int main() { int sum = 0; for (int n = 0; n < 9; n++) sum += catcher(n); return sum < 0; }
+"""
+
+
+@pytest.mark.parametrize("engine", ["inside", "patch"])
+def test_times_that_lack_some_calls_are_marked_in_the_tree_too(
+    engine: str, run: Any, usdtbuild: Any, cache: Path, tmp_path: Path
+) -> None:
+    """Three of nine calls end by an exception. The tree of what was added up inside had its times without a mark."""
+    (tmp_path / "t.cpp").write_text(THROWN)
+    run("g++", "-O2", "-falign-functions=32", "-fpatchable-function-entry=7,5", "t.cpp", "-o", "t", cwd=tmp_path)
+    functions = [word for name in ("catcher", "outer", "thrower") for word in ("-F", name)]
+    done = usdtbuild("trace", "--report", "--graph", "--engine", engine, *functions, "--", tmp_path / "t",
+                     env={**os.environ, "XDG_CACHE_HOME": str(cache)}, code=None)  # fmt: skip
+    if done.returncode and "ptrace" in done.stderr:
+        pytest.skip("this user may not trace")
+    marked = [(">" in line, line.split()[-1]) for table in done.stdout.split("\n\n") for line in table.splitlines()[1:]]
+    assert sorted(marked) == sorted(2 * [(False, "catcher(int)"), (True, "outer(int)"), (True, "thrower(int)")])
+    assert "of outer(int) (3), thrower(int) (3): left by an exception" in done.stderr
 
 
 def test_calls_that_are_too_deep_are_counted_and_told_of(trace: Any) -> None:
@@ -584,19 +610,20 @@ def test_a_damaged_tree_ends() -> None:
 
 
 def test_a_tree_is_read_in_the_order_of_first_calls() -> None:
-    def node(point: int, child: int, sibling: int, calls: int, total: int = 0, most: int = 0) -> bytes:
-        numbers = [*(n.to_bytes(4, "little") for n in (point, child, sibling, 0)),
+    def node(point: int, child: int, sibling: int, calls: int, total: int = 0, most: int = 0, ended: int = 0) -> bytes:
+        numbers = [*(n.to_bytes(4, "little") for n in (point, child, sibling, ended)),
                    *(n.to_bytes(8, "little") for n in (calls, total, 0, most))]  # fmt: skip
         return b"".join(numbers).ljust(64, b"\0")
 
-    threads = node(0, 4, 0, 3, 7, 99), node(5, 3, 0, 1), node(6, 0, 1, 2), node(5, 0, 0, 4, 30), node(9, 2, 5, 0)
-    data = b"".join((*threads, node(9, 6, 0, 0), node(6, 0, 7, 1), node(8, 0, 0, 0)))
+    five = node(5, 0, 0, 4, 30, ended=3)
+    threads = node(0, 4, 0, 3, 7, 99), node(5, 3, 0, 1), node(6, 0, 1, 2), five, node(9, 2, 5, 0)
+    data = b"".join((*threads, node(9, 6, 0, 0), node(6, 0, 7, 1), node(8, 0, 0, 0, ended=9)))
     tree = read_tree(data, {5: "five"}, lambda: (1, 1))
     assert (tree.lost, tree.most) == (7, 99)
     assert [(one.name, one.times) for one in tree.roots] == [("five", 1), ("?", 3)]
-    assert tree.roots[0].below == (Calls("five", 4, 30, 0),)
+    assert tree.roots[0].below == (Calls("five", 4, 30, 0, (), 1),)
     data = data[:12] + b"\1\0\0\0" + data[16:]
-    assert read_tree(data, {5: "five"}, lambda: (1, 3)).roots[0].below == (Calls("five", 4, 10, 0),)
+    assert read_tree(data, {5: "five"}, lambda: (1, 3)).roots[0].below == (Calls("five", 4, 10, 0, (), 1),)
 
 
 # -- which calls are added up -----------------------------------------------------------------------------------------

@@ -532,7 +532,7 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
     """Run a command and show which functions it called, for how long; return the code for `end`."""
     from ..outputs import Outputs
     from ..tracing.absent import absent
-    from ..tracing.call_report import report_json
+    from ..tracing.call_report import report_json, without_time
     from ..tracing.follower import Follower
 
     inside = _of_program(job)
@@ -562,6 +562,8 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
     elif found.refusals:
         number = "1 function was" if len(found.refusals) == 1 else f"{len(found.refusals)} functions were"
         remark(f"{number} not traced; usdtbuild functions says why")
+    for text in without_time(tree):
+        remark(text)
     if tree.deep:
         remark(f"warning: {tree.deep} calls were too deep (more than {tree.most:,} open at a time): they"
                    " are counted, and their time is their callers'")  # fmt: skip

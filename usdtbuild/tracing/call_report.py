@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import limits
 from ..errors import InputError
 from ..files import open_input
-from ..text import ELLIPSIS
+from ..text import ELLIPSIS, one_line
 from .call_tree import Row, around, rows
 from .outputs.bars import duration
 from .outputs.rows import aligned
@@ -29,6 +29,7 @@ _FIELDS = {"calls": "times", "total_ns": "total", "self_ns": "own"}
 _UNSEEN = "calls_without_time"  # of those that have some
 _TIMES = {"p50_ns": "p50", "p99_ns": "p99", "max_ns": "longest"}  # None where it isn't known
 _DEEPEST = 120  # characters before a name in a graph: what is deeper is drawn from there
+_FEW = 3  # functions that are named
 _MOST = 1 << 64  # no number is as large
 
 
@@ -48,6 +49,16 @@ def _cells(one: Calls | Row) -> tuple[str, str, str]:
     mark = ">" if one.unseen else ""
     total, own = ("-" if one.unseen == one.times > 0 else mark + duration(time) for time in (one.total, one.own))
     return total, own, str(one.times)
+
+
+def without_time(tree: CallTree) -> Iterator[str]:
+    """Yield what there is to say of calls whose times aren't in the numbers."""
+    unseen = [one for one in rows(tree) if one.unseen]
+    if sum(one.unseen for one in unseen) > tree.deep:  # what was too deep is told of anyway
+        few = ", ".join(f"{one_line(one.name)} ({one.unseen})" for one in unseen[:_FEW])
+        more = f" and {len(unseen) - _FEW} more functions" if len(unseen) > _FEW else ""
+        yield (f"the ends of some calls weren't seen, of {few}{more}: left by an exception, longjmp, or a jump to what"
+               " isn't traced, or open at the end. They are counted, and their time is their callers'")  # fmt: skip
 
 
 def _table(columns: Sequence[Sequence[str]], names: Sequence[str], top: int | None, room: int) -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-_NODE = struct.Struct("=IIIIQQQQQQ")  # point, child, sibling, ticks, calls, total, self, most, nodes, functions
+_NODE = struct.Struct("=IIIIQQQQQQ")  # point, child, sibling, ticks/ended, calls, total, self, most, nodes, functions
 _NODES, _FUNCTIONS = 1 << 18, 1 << 17
 _HISTOGRAM = struct.Struct("=512I")
 TREE_SIZE = _NODES * _NODE.size + _FUNCTIONS * _HISTOGRAM.size  # most of which nobody touches
@@ -115,14 +115,6 @@ def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str], clock: Callable
     """
     taken = bytearray(min(len(data) // _NODE.size, _NODES))
     longest: dict[str, int] = {}
-    returned: dict[int, bool] = {}
-
-    def has_returned(point: int) -> bool:
-        """Whether a call of a function has: what has no time then was shorter than the clock's tick."""
-        if point not in returned:
-            at = _histogram_at(point)
-            returned[point] = any(data[at : at + _HISTOGRAM.size])
-        return returned[point]
 
     def children(nodes: Sequence[int]) -> Iterator[int]:
         for node in nodes:
@@ -133,10 +125,12 @@ def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str], clock: Callable
                 child = _NODE.unpack_from(data, child * _NODE.size)[2]
 
     def read(node: int) -> tuple[str, int, int, int, int]:
-        point, _, _, _, times, total, own, most, _, _ = _NODE.unpack_from(data, node * _NODE.size)
+        point, _, _, ended, times, total, own, most, _, _ = _NODE.unpack_from(data, node * _NODE.size)
         name = names.get(point, "?")
         longest[name] = max(longest.get(name, 0), most)
-        unseen = times if not total and not has_returned(point) else 0
+        unseen = (times - ended) % (1 << 32)
+        if unseen > times:  # it was written to meanwhile, or isn't ours
+            unseen = 0
         return name, times, total * unit[0] // unit[1], own * unit[0] // unit[1], unseen
 
     _, _, _, in_ticks, _, lost, deep, most, _, _ = _NODE.unpack_from(data)
@@ -146,17 +140,12 @@ def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str], clock: Callable
     return CallTree(roots, lost, deep, most, _spreads(data, names, longest), unit)
 
 
-def _histogram_at(point: int) -> int:
-    """Return where in the file it is told how long a function's calls took."""
-    return _NODES * _NODE.size + point * _HISTOGRAM.size
-
-
 def _spreads(
     data: bytes | mmap.mmap, names: Mapping[int, str], longest: Mapping[str, int]
 ) -> Mapping[str, Distribution]:
     found: dict[str, Distribution] = {}
     for point, name in names.items():
-        at = _histogram_at(point)
+        at = _NODES * _NODE.size + point * _HISTOGRAM.size
         if name in longest and at + _HISTOGRAM.size <= len(data):
             classes = {number: count for number, count in enumerate(_HISTOGRAM.unpack_from(data, at)) if count}
             seen = Cell(sum(classes.values()), 0, bounds(min(classes, default=0))[0], longest[name])
@@ -195,8 +184,7 @@ def rows(tree: CallTree) -> list[Row]:
 
 def _timed(row: Row, spread: Distribution | None, unit: tuple[int, int]) -> Row:
     if spread is None or not spread.all.count:
-        return row if row.total else row._replace(unseen=row.times)
-    row = row._replace(unseen=max(row.unseen, row.times - spread.all.count))
+        return row
     times = (spread.quantile(0.5), spread.quantile(0.99), spread.all.most)
     p50, p99, longest = (int(one) * unit[0] // unit[1] for one in times)
     return row._replace(p50=p50, p99=p99, longest=longest)

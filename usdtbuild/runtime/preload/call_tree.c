@@ -3,8 +3,8 @@
  *
  * The tree is in a file that the reader has mapped, too, in nodes of 64 bytes; node 0 is the root, and its `calls` are the nodes that were
  * taken, its `total` those that there was no room for, its `self` the calls without a frame, whose return isn't seen, its `most` how many
- * have one at a time; others' `most` is the longest call. The root says how many nodes there may be, and by `ticks` whether times are those of the
- * processor's clock. Below it each thread has a node of its own, and below that nobody else writes, so nothing there is atomic. When a thread ends,
+ * have one at a time; others' `most` is the longest call, and `ended`, modulo 2^32, how many calls have a time. The root says how many nodes
+ * there may be, and by `ticks` whether times are those of the processor's clock. Below it each thread has a node of its own, and below that nobody else writes, so nothing there is atomic. When a thread ends,
  * the next one goes on with its node. Behind the nodes is a histogram for each function, of how long its calls took: CLASSES numbers by `class_of`. All
  * threads share it; what two of them add at one moment counts once, which no percentile shows.
  *
@@ -36,7 +36,11 @@
 #endif
 
 typedef struct node {
-	uint32_t point, child, sibling, ticks;
+	uint32_t point, child, sibling;
+	union {
+		uint32_t ticks; /* the root's */
+		uint32_t ended; /* others' */
+	};
 	uint64_t calls, total, self; /* times */
 	uint64_t most;
 	union {
@@ -296,6 +300,7 @@ static inline USDT_LIVE_FAST_HANDLER void close_one(stack *self, uint64_t when)
 		return;
 	if (o->node) {
 		nodes[o->node].calls += least != 0;
+		nodes[o->node].ended++;
 		nodes[o->node].total += took;
 		nodes[o->node].self += took > o->in_children ? took - o->in_children : 0;
 		note_time(o, took);

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...text import one_line
-from ..call_tree import CallTree, merged, rows
+from ..call_report import without_time
+from ..call_tree import CallTree, merged
 from ..frames import LEFT
 from ..model import EXIT
 from . import EVENTS, Output
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     Show = Callable[[CallTree, Report], bool]
 
 _MOST = 1 << 18  # ways through the program
-_FEW = 3  # functions that are named
 
 
 class _Way:
@@ -105,12 +104,6 @@ class CallTables(Output):
         if any(report.lost):
             yield ("warning: hits were lost, so calls are missing from the tables, and times may be of two calls;"
                    " --lossless or --buffer helps, or -F with fewer functions")  # fmt: skip
-        unseen = {one.name: one for one in rows(tree) if one.unseen}
-        if unseen:
-            few = ", ".join(f"{one_line(name)} ({one.unseen})" for name, one in [*unseen.items()][:_FEW])
-            more = f" and {len(unseen) - _FEW} more functions" if len(unseen) > _FEW else ""
-            yield (f"the ends of some calls weren't seen, of {few}{more}: left by an exception, longjmp, or a jump to"
-                   " what isn't traced, or open at the end. They are counted, and their time is their"
-                   " callers'")  # fmt: skip
+        yield from without_time(tree)
         if self._lost:
             yield f"warning: there was no room for {self._lost} ways through the program"
