@@ -365,9 +365,11 @@ def _compare(old: str, new: str, sort: str | None, top: int | None) -> int:
 
 def _named(targets: Sequence[Target], pattern: str) -> frozenset[str]:
     """Return the functions that --graph=FUNC means, as they are shown."""
+    from ..tracing.outputs.values import function_names
     from ..tracing.selection import called, matches
 
-    return frozenset(one.shown for one in targets if matches(called(one), pattern))
+    names = zip(function_names(targets), targets)
+    return frozenset(name for name, one in names if matches(called(one), pattern))
 
 
 def _lacking(cut: Cut, graph: str | None, targets: Sequence[Target]) -> list[str]:

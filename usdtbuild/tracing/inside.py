@@ -46,6 +46,7 @@ from .model import (
     Unreadable,
     string,
 )
+from .outputs.values import function_names
 from .patch.plausible import DAMAGED, Plausible, fits
 from .programs import Point, Programs, operand
 from .selection import EXCLUDE_RULE, FUNCTION_RULE, PROBE_RULE, with_enumerators
@@ -328,7 +329,8 @@ class Inside(Tracer):
         """Return who called whom so far; the trace must have been asked for it."""
         assert self._nodes is not None
         self._learn()
-        names = {point: self.targets[number].shown for point, number in self._points.items()}
+        shown = function_names(self.targets)
+        names = {point: shown[number] for point, number in self._points.items()}
         return read_tree(self._nodes, names, self._ticks)
 
     @property

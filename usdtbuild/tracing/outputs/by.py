@@ -118,9 +118,8 @@ class By(Table):
 
     def _sorted(self, number: int) -> list[tuple[str, Cell]]:
         """Return a target's keys, those with the most hits or the greatest sum first."""
-        return sorted(
-            self._seen.get(number, {}).items(), key=lambda row: (-(row[1].total if self._of else row[1].count), row[0])
-        )
+        seen = self._keys.written_all(self._seen.get(number, {}))
+        return sorted(seen.items(), key=lambda row: (-(row[1].total if self._of else row[1].count), row[0]))
 
     def rows(self, _: Report) -> list[Row]:
         """Return a row for each key."""

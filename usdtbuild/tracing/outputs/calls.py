@@ -11,6 +11,7 @@ from ..frames import LEFT
 from ..model import EXIT
 from . import EVENTS, Output
 from .bars import Distribution
+from .values import function_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,14 +45,16 @@ class CallTables(Output):
         self._show, self._told = show, told
         self._root = _Way("")
         self._spreads: dict[str, Distribution] = {}
-        self._names: list[str] = []
+        self._targets: Sequence[Target] = ()
+        self._names: list[str] = []  # with the files, by which some are told apart at the end
         self._ends: list[bool] = []
         self._open: dict[tuple[int, int], list[tuple[_Way | None, int, int]]] = {}  # ways, since when, below them
         self._ways = self._lost = 0
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the functions' names."""
-        self._names = [one.shown for one in targets]
+        self._targets = targets
+        self._names = [f"{one.shown}\0{one.module.path}" for one in targets]
         self._ends = [one.kind == EXIT for one in targets]
 
     def events(self, events: Sequence[Event]) -> None:
@@ -94,9 +97,11 @@ class CallTables(Output):
 
     def finish(self, report: Report) -> None:
         """Show the tree."""
+        shown = dict(zip(self._names, function_names(self._targets)))
+        spreads = {shown[name]: spread for name, spread in self._spreads.items()}
         roots = merged(self._root.below.values(), lambda ways: [one for way in ways for one in way.below.values()],
-                       lambda way: (way.name, way.times, way.total, way.own, way.unseen))  # fmt: skip
-        tree = CallTree(roots, self._lost, spreads=self._spreads, exact=not any(report.lost))
+                       lambda way: (shown[way.name], way.times, way.total, way.own, way.unseen))  # fmt: skip
+        tree = CallTree(roots, self._lost, spreads=spreads, exact=not any(report.lost))
         self.has_failed = not self._show(tree, report)
         self.notes = list(self._notes(report, tree)) if self._told else ()
 

@@ -168,7 +168,8 @@ class Histogram(Table):
         return f"{value:g}" if floating else number_text(value)
 
     def _sorted(self, group: int) -> list[tuple[str, Distribution]]:
-        return sorted(self._seen.get(group, {}).items(), key=lambda row: (-row[1].all.count, row[0]))
+        seen = self._keys.written_all(self._seen.get(group, {}))
+        return sorted(seen.items(), key=lambda row: (-row[1].all.count, row[0]))
 
     def _headings(self) -> dict[int, str]:
         """Return what the distributions are called, of targets that were hit."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import IO, TYPE_CHECKING
 
+from ...text import one_line
 from ..stacks import frame_json
 from . import EVENTS, Output
-from .values import argument_names, arguments_of, title
+from .values import argument_names, arguments_of, files_of, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +22,9 @@ _SHORT = (",", ":")
 class JsonLines(Output):
     """Writes `{"time": ns, "pid": n, "tid": n, "probe": "provider:probe", "args": {...}}`.
 
-    With call stacks also `"stack": [...]`, the innermost call first. An argument that couldn't be had is left out; for
-    values see `plain_value`, and schemas/trace-hit.json.
+    Behind the probe is `"module": path` where several files have one of this name. With call stacks also
+    `"stack": [...]`, the innermost call first. An argument that couldn't be had is left out; for values see
+    `plain_value`, and schemas/trace-hit.json.
     """
 
     needs = EVENTS
@@ -36,7 +38,10 @@ class JsonLines(Output):
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
         self._targets = targets
-        self._heads = [json.dumps(title(target)) for target in targets]
+        self._heads = [
+            json.dumps(title(one)) + (f',"module":{json.dumps(one_line(one.module.path))}' if file else "")
+            for one, file in zip(targets, files_of(targets))
+        ]
         self._names = [argument_names(target) for target in targets]
 
     def events(self, events: Sequence[Event]) -> None:

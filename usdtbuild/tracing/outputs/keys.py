@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import UsageError
 from ..filters import argument_index, said_arguments
 from ..measures import CALLS, PROBE, PROCESS, THREAD
 from ..model import FLOAT, INTEGER, MISSING, POINTER, Argument, Unreadable
 from ..stacks import stack_text
-from .values import Show, argument_names, table_headings, title, value_text
+from .values import Show, argument_names, files_of, table_headings, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from ..measures import Key
     from ..model import Event, Report, Target, Value
 
+_Row = TypeVar("_Row")
 JOINT = -1  # the table of all targets together
 _OWN = {THREAD: -1, PROCESS: -2, PROBE: -3, CALLS: -4}  # what stands for the place of a key that every hit has
+_TARGET = re.compile("\0([0-9]+)\0")  # in texts of keys; no value's text has such a character
 _NUMBER = Argument("", "", 4, False, INTEGER)
 
 
@@ -31,11 +34,14 @@ class Keys:
         self.names = tuple(by.split(",")) if by else ()
         self.places: dict[int, tuple[int, ...]] = {}
         self._targets: Sequence[Target] = ()
+        self._first: list[int] = []  # by the number of a target, that of the first one of its title and file
 
     def find(self, targets: Sequence[Target], chosen: Sequence[Target], *, strict: bool) -> None:
         """Find them in the `chosen` of all targets. Raises UsageError if none has all; if `strict`, also where one is
         a floating-point number, else such a target is left out."""
         self._targets = targets
+        numbers: dict[tuple[str, str], int] = {}
+        self._first = [numbers.setdefault((one.title, one.module.path), number) for number, one in enumerate(targets)]
         found = [_places(name, chosen) for name in self.names]
         self.places = {one.number: tuple(places[one.number] for places in found) for one in chosen
                        if all(one.number in places for places in found)}  # fmt: skip
@@ -81,8 +87,16 @@ class Keys:
         """Return those of a target's arguments that are keys."""
         return [self._targets[number].arguments[place] for place in self.places[number] if place >= 0]
 
+    def written_all(self, rows: Mapping[str, _Row]) -> Mapping[str, _Row]:
+        """Return a table's rows with the texts of keys as they are shown: a probe that several files have, which is
+        only known at the end, with its file."""
+        if _OWN[PROBE] not in (place for places in self.places.values() for place in places):
+            return rows
+        titles = [title(one) + file for one, file in zip(self._targets, files_of(self._targets))]
+        return {_TARGET.sub(lambda found: titles[int(found[1])], key): row for key, row in rows.items()}
+
     def of_event(self, event: Event) -> str:
-        """Return the text of a hit's keys."""
+        """Return the text of a hit's keys, for `written_all`; so do the next two."""
         return self._text(event.target, [value_of(event, place) for place in self.places[event.target]])
 
     def is_missing(self, event: Event) -> bool:
@@ -102,7 +116,7 @@ class Keys:
     def _text(self, number: int, values: Sequence[Value]) -> str:
         target = self._targets[number]
         return ", ".join(
-            title(target) if place == _OWN[PROBE]
+            f"\0{self._first[number]}\0" if place == _OWN[PROBE]
             else value.decode() if place == _OWN[CALLS] and isinstance(value, bytes)
             else self._show(_argument_of(target, place), value)
             for place, value in zip(self.places[number], values)

@@ -303,7 +303,7 @@ class Latency(Table):
         return aligned(columns, [self._keys.shown, *(text for text, _ in shown)])
 
     def _sorted(self) -> list[tuple[str, _Times]]:
-        return sorted(self._times.items(), key=lambda row: (-row[1].seen.all.total, row[0]))
+        return sorted(self._keys.written_all(self._times).items(), key=lambda row: (-row[1].seen.all.total, row[0]))
 
     def rows(self, _: Report) -> list[Row]:
         """Return a row for each value."""

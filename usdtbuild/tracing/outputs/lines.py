@@ -1,6 +1,7 @@
 """One line a hit: time since the start, thread, name, and arguments by name. What a user sees without asking.
 
-Of several processes each line has the process, too, before the thread.
+Of several processes each line has the process, too, before the thread. Where several files have a probe of one name,
+the file ends the line.
 
 A function whose arguments are known is shown as a call, `price(amount=39)`, and its return with the call's arguments
 and the result, `price(amount=39) = 3822`.
@@ -15,7 +16,7 @@ from ...text import one_line
 from ..model import ENTER, EXIT
 from ..stacks import frame_text
 from . import EVENTS, Output
-from .values import Show, argument_names, title, value_text
+from .values import Show, argument_names, files_of, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,7 @@ class Lines(Output):
         self._stream, self._show, self._several = stream, show, several
         self._targets: Sequence[Target] = ()
         self._titles: list[str] = []
+        self._files: list[str] = []
         self._names: list[tuple[str, ...]] = []
         self.began: int | None = None
         self._calls: list[str] = []  # what functions are called that are shown as calls, '' for all others
@@ -45,6 +47,7 @@ class Lines(Output):
         """Learn the targets."""
         self._targets = targets
         self._titles = [title(target) for target in targets]
+        self._files = files_of(targets)
         self._names = [argument_names(target) for target in targets]
         self._calls = [_call(target) for target in targets]
         entered = {_place(one): one.number for one in targets if one.kind == ENTER}
@@ -66,7 +69,7 @@ class Lines(Output):
         shown = (self._call if self._calls[number] else self._hit)(event)
         process = f"{event.pid:>7} " if self._several else ""
         stack = "".join(f"{'':20} {frame_text(frame)}\n" for frame in event.stack)
-        return f"{after:12.6f} {process}{event.tid:>7} {shown}\n{stack}"
+        return f"{after:12.6f} {process}{event.tid:>7} {shown}{self._files[number]}\n{stack}"
 
     def _values(self, event: Event) -> list[tuple[str, str]]:
         number = event.target

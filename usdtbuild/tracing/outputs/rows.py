@@ -9,6 +9,7 @@ from collections import Counter
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...inspection.demangle import shortened
+from ...text import ELLIPSIS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,9 +84,18 @@ def aligned(columns: Sequence[Sequence[str]], texts: Sequence[str], room: int = 
     widths = [max(map(len, column)) for column in zip(*columns)]
     left = max(_LEAST, room - 2 * len(widths) - sum(widths) - 2) if room else sys.maxsize
     return [
-        "  " + "  ".join(f"{one:>{width}}" for one, width in zip(row, widths)) + f"  {shortened(text, left)}\n"
+        "  " + "  ".join(f"{one:>{width}}" for one, width in zip(row, widths)) + f"  {_fitting(text, left)}\n"
         for row, text in zip(columns, texts)
     ]
+
+
+def _fitting(text: str, room: int) -> str:
+    """Return a name in so many characters; of the file behind it, which tells it from others, the name stays."""
+    name, at, path = text.rpartition(" (/")
+    if len(text) <= room or not at:
+        return shortened(text, room)
+    file = f" ({ELLIPSIS}/{path.rpartition('/')[2]}"
+    return shortened(name, max(_LEAST, room - len(file))) + file
 
 
 def room_of(stream: IO[str]) -> int:

@@ -33,6 +33,22 @@ def title(target: Target) -> str:
     return one_line(target.title)
 
 
+def files_of(targets: Sequence[Target], names: Sequence[str] = ()) -> list[str]:
+    """Return what to show behind the name of each target: its file, where several files have one of this name, else
+    nothing. `names` are their titles, if not given."""
+    names = names or [one.title for one in targets]
+    files: dict[str, set[str]] = {}
+    for name, target in zip(names, targets):
+        files.setdefault(name, set()).add(target.module.path)
+    return [f" ({one_line(one.module.path)})" if len(files[name]) > 1 else "" for name, one in zip(names, targets)]
+
+
+def function_names(targets: Sequence[Target]) -> list[str]:
+    """Return what tables and trees of calls call functions: each by its name, with its file if several have one."""
+    names = [one.shown for one in targets]
+    return [name + file for name, file in zip(names, files_of(targets, names))]
+
+
 def cell(text: str) -> str:
     """Return a text as a table's cell has it: with a `'` before it where a spreadsheet would find a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
