@@ -39,6 +39,11 @@ def _command_line() -> int:
 
 
 def _trace() -> int:
+    if any(word.partition("=")[0] == "--last" for word in sys.argv):
+        import _signal  # type: ignore[import-not-found]  # `signal` takes 4 ms
+
+        # SIGUSR1 asks for what is kept, and has no answer yet. What is ignored or blocked, a command would inherit.
+        _signal.signal(_signal.SIGUSR1, lambda *_: None)
     from .tracing.begin import begin_ahead, end_ahead
 
     begin_ahead()

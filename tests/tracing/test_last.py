@@ -99,6 +99,23 @@ def test_a_signal_asks_for_the_last_hits_and_each_comes_once(numbered: Path, unp
     assert numbers(trace.end().splitlines()) == list(range(5300, 5310))
 
 
+def test_a_signal_that_comes_early_ends_nothing(numbered: Path, tmp_path: Path) -> None:
+    """It comes while the command line is read, here for as long as a pipe holds a provider file back."""
+    file = tmp_path / "other.d"
+    os.mkfifo(file)
+    trace = Running([], "--last", 1000, "--provider", file, "--", numbered, 1, "fire", 5000, "wait", "fire", 10)
+    gives = os.open(file, os.O_WRONLY)  # waits until the trace reads
+    trace.dump()
+    time.sleep(0.1)
+    os.write(gives, b"provider other { probe one(); };\n")
+    os.close(gives)
+    trace.waits()
+    trace.dump()
+    assert numbers(trace.lines(1000)) == list(range(4000, 5000))
+    trace.go_on()
+    assert numbers(trace.end().splitlines()) == list(range(5000, 5010))
+
+
 def test_a_program_killed_while_it_hits_leaves_whole_records(numbered: Path, unprivileged: list[str]) -> None:
     trace = Running(unprivileged, "--last", 3000, "--", numbered, 4, "wait", "forever")
     pid = trace.waits()
