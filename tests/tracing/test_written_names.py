@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,21 @@ def test_a_name_that_is_nearly_right(shop: Path, usdtbuild: Any) -> None:
         said = usdtbuild("trace", "-F", wrong, "--", shop, code=1).stderr
         assert re.search(r"did you mean (\S+ or )*shop::price", said), said
     assert "shop::price" in usdtbuild("trace", "-F", "price", "--", shop, code=1).stderr
+
+
+@pytest.mark.parametrize("pair", [("shop::price", "shop::price:return"), ("shop::price(*", "shop::price*:return")])
+def test_functions_that_are_paired_must_be_asked_for(pair: tuple[str, str], shop: Path, usdtbuild: Any) -> None:
+    """It was said that nothing matches -P, which nobody had given, and which of libstdc++'s probes were meant."""
+    said = usdtbuild("trace", "--latency", *pair, "--", shop, code=1).stderr
+    for name in pair:
+        option = f"-F {shlex.quote(name.removesuffix(':return'))} --returns"
+        assert f"nothing matches --latency {name}; there are functions of this name: give {option}, too" in said
+    assert "-P" not in said
+
+
+def test_library_calls_that_are_paired_must_be_asked_for(shop: Path, usdtbuild: Any) -> None:
+    said = usdtbuild("trace", "-x", "none", "--latency", "strtol", "strtol:return", "--", shop, code=1).stderr
+    assert "there are library calls of this name: give -L strtol --returns, too" in said
 
 
 def test_a_hundred_thousand_names() -> None:

@@ -84,11 +84,12 @@ class EarlyError(Exception):
 
 class Until(NamedTuple):
     """What is said beside what is shown, and how the exit code is meant. `lacking` returns what else there is to say of
-    names that nothing of the targets has."""
+    names that nothing of the targets has. `pair` are the names of `--latency` where nothing else says what to trace."""
 
     verbose: bool = False
     require_hits: bool = False
     lacking: Callable[[Sequence[Target]], Sequence[str]] = lambda _: ()
+    pair: tuple[str, ...] = ()
 
 
 def run(asked: Asked, wishes: Wishes, until: Until) -> int:
@@ -99,6 +100,9 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
     from ..tracing.outputs.choose import choose
 
     job, wishes, sieve = planned(asked.job, wishes, asked.sieve)
+    given = asked.job.wanted
+    if wishes.latency and not (given.probes or given.functions or given.calls):
+        until = until._replace(pair=wishes.latency)
     try:
         with tracer_for(job) as tracer, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             for note in output.notes:
@@ -126,7 +130,7 @@ def _trace(follower: Follower, until: Until) -> int:
     if until.verbose:
         remark(f"tracing {named(job.pids or (session.pid,))}" if session.pid else "tracing")
     tell_many(session.targets)
-    missing = absent(job, session.targets, session.pid)
+    missing = absent(job, session.targets, session.pid, until.pair)
     tell_absent([*map(str, missing), *until.lacking(session.targets)])
     for pid in job.pids if job.children and not job.running else ():
         tell_children(pid, job.pids)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,6 +42,7 @@ class Absent(NamedTuple):
     others: tuple[str, ...] = ()
     option: str = ""
     of_files: str = ""
+    cure: str = ""  # what to write instead, if that is known
 
     @property
     def asked(self) -> str:
@@ -48,6 +50,8 @@ class Absent(NamedTuple):
         return self.of_files or f"{self.option or f'-{self.rule} '}{self.pattern}"
 
     def __str__(self) -> str:
+        if self.cure:
+            return f"nothing matches {self.asked}; {self.cure}"
         meant = {name: name for name in (*self.others, *self.names)}
         if ":" not in self.pattern:
             meant = {name.rpartition(":")[2]: name for name in meant}
@@ -76,11 +80,11 @@ def unmatched(wanted: Wanted, targets: Sequence[Target]) -> list[tuple[str, str]
     ]
 
 
-def absent(wish: Job, targets: Sequence[Target], pid: int) -> list[Absent]:
+def absent(wish: Job, targets: Sequence[Target], pid: int, pair: Sequence[str] = ()) -> list[Absent]:
     """Return the patterns that match nothing of a process, or of the program that it was, if it has ended; nor of
-    the others that the trace is about."""
+    the others that the trace is about. `pair` are the names of `--latency` where nothing else says what to trace."""
     found = []
-    options = {wish.cut.begin: "--from ", wish.cut.end: "--until "}
+    options = {wish.cut.begin: "--from ", wish.cut.end: "--until ", **dict.fromkeys(pair, "--latency ")}
     for rule, pattern in unmatched(wish.wanted, targets):
         names, others = dict[str, None](), set[str]()  # the program's names stand before those of its libraries
         for image in _images(wish, wish.pids or (pid,)):
@@ -94,8 +98,22 @@ def absent(wish: Job, targets: Sequence[Target], pid: int) -> list[Absent]:
         if not is_there and (names or not any(one.kind == _KINDS[rule] for one in targets)):
             short = tuple(sorted(filter(_is_short, others)))
             option = options.get(pattern, "") if pattern else ""
-            found.append(Absent(rule, pattern, tuple(names), short, option, of_files))
+            cure = _cure(wish, wish.pids or (pid,), pattern) if pattern in pair else ""
+            found.append(Absent(rule, pattern, tuple(names), short, option, of_files, cure))
     return found
+
+
+def _cure(wish: Job, pids: Sequence[int], pattern: str) -> str:
+    """Return how functions or library calls are paired, if some are called as a name of `--latency` that no probe has:
+    the program's functions, what is called, and libraries' functions."""
+    images, name = list(_images(wish, pids)), pattern.removesuffix(":return")
+    looks = ((FUNCTION_RULE, images[:1]), (CALL_RULE, images), (FUNCTION_RULE, images[1:]))
+    for rule, files in looks:
+        for image in files:
+            with contextlib.suppress(InputError):
+                if any(matches((title, *more), name) for title, more in _names(image, rule)):
+                    return f"there are {_WORDS[rule]} of this name: give -{rule} {shlex.quote(name)} --returns, too"
+    return ""
 
 
 def _is_short(name: str) -> bool:
