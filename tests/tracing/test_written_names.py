@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.inspection.demangle import demangle
+from usdtbuild.inspection.demangle import demangle, template_name
 
 SOURCE = Path(__file__).parent / "sources" / "shop.cc"
 PRICE, OOPS, TAX = "shop::price(int, char const*)", "oops(int)", "int shop::tax<int>(int)"
@@ -117,6 +117,23 @@ def test_a_name_that_is_nearly_right(shop: Path, usdtbuild: Any) -> None:
         said = usdtbuild("trace", "-F", wrong, "--", shop, code=1).stderr
         assert re.search(r"did you mean (\S+ or )*shop::price", said), said
     assert "shop::price" in usdtbuild("trace", "-F", "price", "--", shop, code=1).stderr
+
+
+@pytest.mark.parametrize("report", [(), ("--report",)])
+def test_a_template_is_what_was_meant(report: tuple[str, ...], shop: Path, usdtbuild: Any) -> None:
+    """Other functions, whose whole names were more alike, were named."""
+    said = usdtbuild("trace", *report, "-F", "shop::tax", "--", shop, code=1).stderr
+    found = re.search(r"nothing matches -F shop::tax; did you mean (shop::tax<\w+>) or (shop::tax<\w+>)", said)
+    assert found is not None, said
+    assert set(found.groups()) == {"shop::tax<int>", "shop::tax<double>"}
+
+
+@pytest.mark.parametrize(("called", "name"), [
+    ("twice<int>", "twice"), ("shop::Box<a<b> >::sum<long>", "shop::Box::sum"), ("main", "main"),
+    ("operator<< <int>", "operator<< <int>"), ("odd>", "odd"),
+])  # fmt: skip
+def test_a_name_without_the_arguments_of_templates(called: str, name: str) -> None:
+    assert template_name(called) == name
 
 
 @pytest.mark.parametrize("pair", [("shop::price", "shop::price:return"), ("shop::price(*", "shop::price*:return")])

@@ -132,6 +132,18 @@ def without_parameters(written: str) -> str:
     return written
 
 
+def template_name(called: str) -> str:
+    """Return `shop::Box::sum` of `shop::Box<int>::sum<long>`, a name without parameters; an operator's as it is."""
+    if "operator" in called:
+        return called
+    parts, depth = list[str](), 0
+    for part in re.split(r"([<>])", called):
+        depth += {"<": 1, ">": -1}.get(part, 0)
+        if not depth and part != ">":
+            parts.append(part)
+    return "".join(parts)
+
+
 def shortened(written: str, room: int) -> str:
     """Return a written name in so many characters: without what is deepest in its brackets, then without what it
     returns and takes, so that templates still differ, then without its middle."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
-from ..inspection.demangle import all_spellings, demangle_if_possible
+from ..inspection.demangle import all_spellings, demangle_if_possible, template_name, without_parameters
 from ..text import one_line
 from .model import CALL, ENTER, PROBE, Module
 from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, called, matches, of_file, spellings
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _KINDS = {PROBE_RULE: PROBE, FUNCTION_RULE: ENTER, CALL_RULE: CALL}
 _WORDS = {PROBE_RULE: "probes", FUNCTION_RULE: "functions", CALL_RULE: "library calls"}
+_CLOSE = 3  # names that were perhaps meant
 _FEW, _LONG = 10, 120  # names that are told, and their characters
 
 
@@ -55,8 +56,10 @@ class Absent(NamedTuple):
         meant = {name: name for name in (*self.others, *self.names)}
         if ":" not in self.pattern:
             meant = {name.rpartition(":")[2]: name for name in meant}
-        close = difflib.get_close_matches(self.pattern, meant, 3)
+        close = difflib.get_close_matches(self.pattern, meant, _CLOSE)
         near = close if self.rule == PROBE_RULE else [*dict.fromkeys(meant[text] for text in close)]
+        templates = (without_parameters(name) for name in self.names if self.rule == FUNCTION_RULE and "<" in name)
+        near = [*dict.fromkeys(one for one in templates if template_name(one) == self.pattern), *near][:_CLOSE]
         text = f"nothing matches {self.asked}"
         if near:
             text += f"; did you mean {' or '.join(map(one_line, near))}?"
