@@ -454,7 +454,10 @@ def test_libraries_may_have_providers_of_one_name(app: Path, run: Any, usdtbuild
         run("gcc", "-O2", "-shared", "-fPIC", f"{name}.c", "-o", f"lib{name}.so", cwd=app)
     run("gcc", "-O2", "main.c", "-L.", "-lone", "-ltwo", "-Wl,-rpath,.", "-o", "program", cwd=app)
     fired = usdtbuild("trace", "--", "./program", cwd=app).stdout
-    assert re.findall(r"app:go (.*)", fired) == ["arg0=1", 'arg0=2 arg1="two"', "arg0=0.5 arg1=3 arg2=4"]
+    found = re.findall(r"app:go (.*) \(.*/(.*)\)", fired)
+    assert found == [
+        ("arg0=1", "program"), ('arg0=2 arg1="two"', "libone.so"), ("arg0=0.5 arg1=3 arg2=4", "libtwo.so")
+    ]  # fmt: skip
     # Linked into one file, they are two versions of one provider: verify says so.
     run("gcc", "-O2", "main.c", "one.c", "two.c", "-o", "mixed", cwd=app)
     assert "holds" in usdtbuild("verify", "mixed", cwd=app).stdout

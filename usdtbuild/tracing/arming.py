@@ -186,11 +186,10 @@ class Arming:
         self._numbers = Numbering(wish.wanted.shown_as)
         self._lookups = Lookups(wish, lambda text: owner.tell(job.Noted(text)))
         self._engines: list[patch.PatchEngine] = []
-        self._told: set[Refusal] = set()
-        self._used: set[str] = set()
+        self._told, self._used = set[Refusal](), set[str]()
         # Why breakpoints are used where jumps were wanted -> sites by their targets.
         self._fallen_back = defaultdict[str, Counter[str]](Counter)
-        self.begun = False
+        self.begun = False  # all is armed, or was once
         self._places, self._touched = 0, set[int]()  # that are armed now, and where code may change for them
         self.kernel: Kernel | None = None  # bpftrace, which takes all or nothing
 

@@ -116,8 +116,7 @@ class Processes:
         with contextlib.suppress(ProgramGoneError):  # `settle` sees what it is now
             with self.arming.counted():
                 self.arming.watch_loader(process)
-                # From here on nobody gets any farther who loads or unloads a library, until it is his turn: what is
-                # there now is looked up while it runs. Who has been started only now will tell when it has some.
+                # Who loads or unloads a library waits for his turn from here on: what is there is looked up meanwhile.
                 with self.tracees.standing(pid):
                     begins = _begins(process)
             if not begins:
