@@ -97,10 +97,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def sample(items: list[pytest.Item], most: int) -> list[pytest.Item]:
-    """Return at most so many tests of each file, none of them slow, a whole project's, or alone on the machine."""
+    """Return at most so many tests of each file, none of them long, a whole project's, or alone on the machine."""
     files: dict[Path, dict[str, pytest.Item]] = {}
+    long = long_ones()
     for item in items:
-        if not any(map(item.get_closest_marker, ("slow", "project", "live"))):
+        is_long = item.nodeid.partition("[")[0] in long
+        if not is_long and not any(map(item.get_closest_marker, ("slow", "project", "live"))):
             files.setdefault(item.path, {}).setdefault(getattr(item, "originalname", item.name), item)
     chosen = []
     for found in files.values():
