@@ -100,8 +100,7 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
     from ..tracing.outputs.choose import choose
 
     job, wishes, sieve = planned(asked.job, wishes, asked.sieve)
-    given = asked.job.wanted
-    if wishes.latency and not (given.probes or given.functions or given.calls):
+    if wishes.latency and asked.job.wanted.is_open:
         until = until._replace(pair=wishes.latency)
     try:
         with tracer_for(job) as tracer, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:

@@ -41,11 +41,11 @@ def planned(job: Job, wishes: Wishes, sieve: Sieve | None) -> tuple[Job, Wishes,
     Where nothing is said of what to trace, those probes are that are to be paired.
     """
     wanted = job.wanted
-    if wishes.latency and not (wanted.probes or wanted.functions or wanted.calls):
+    if wishes.latency and wanted.is_open:
         order = (*wanted.order, *((PROBE_RULE, one) for one in wishes.latency)) if wanted.order else ()
         job = job._replace(wanted=wanted._replace(probes=wishes.latency, order=order))
     wanted = job.wanted
-    if job.until is not None and (wanted.probes or wanted.functions or wanted.calls):
+    if job.until is not None and not wanted.is_open:
         order = (*wanted.order, (PROBE_RULE, job.until.pattern)) if wanted.order else ()
         job = job._replace(wanted=wanted._replace(probes=(*wanted.probes, job.until.pattern), order=order))
     where = sieve.filter if sieve is not None else None

@@ -43,10 +43,6 @@ class Progress:
         self._next_count = 0.0
         self._told: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
-    def is_enough(self, given: int) -> bool:
-        """Whether so many recorded hits are as many as are wanted."""
-        return 0 < self._wish.enough <= given
-
     def begin(self) -> None:
         """Let the first interval begin."""
         self.next = time.monotonic() + self._wish.every

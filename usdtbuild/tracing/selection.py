@@ -75,6 +75,11 @@ class Wanted(NamedTuple):
     enumerators: tuple[tuple[str, Values], ...] = ()
 
     @property
+    def is_open(self) -> bool:
+        """Whether nothing says what to trace, so all probes are."""
+        return not (self.probes or self.functions or self.calls)
+
+    @property
     def ordered(self) -> tuple[tuple[str, str], ...]:
         """All patterns in the order in which they count: what is left out for good comes last."""
         given = self.order or (
@@ -94,8 +99,7 @@ class Wanted(NamedTuple):
 
     def takes_probe(self, provider: str, name: str) -> bool:
         """Whether a probe is wanted."""
-        all_of_them = not self.probes and not self.functions and not self.calls
-        return self._takes(PROBE_RULE, spellings(provider, name), taken=all_of_them)
+        return self._takes(PROBE_RULE, spellings(provider, name), taken=self.is_open)
 
     def within(self, module: Module) -> Wanted:
         """Return what is wanted of a file's functions: of `FILE!PATTERN` the pattern, or nothing."""

@@ -306,8 +306,8 @@ def choose(
             made: type[Tracer] = getattr(importlib.import_module(f".{engine.module}", __package__), engine.name)
             if not engine.worker:
                 end_ahead()
-            if give_up is not None and not engine.worker and (wish.as_user or wish.remote):
-                give_up()
+                if give_up is not None and (wish.as_user or wish.remote):
+                    give_up()
             tracer = made(jobs[name]._replace(engine=name), tell)
             if jobs[name].evaluates != wish.evaluates:
                 tracer.notes.append(f"arguments are evaluated after the hit: the engine {name} records hits")

@@ -139,7 +139,7 @@ class Worker:
         engines = [*self.processes.arming.engines()]
         sweep = self._sweep or (until, [(one, one.rings.heads()) for _, one in engines if one.rings])
         taken = self._empty_rings(final=final)
-        self.stopping |= self.progress.is_enough(sum(one.rings.given for _, one in engines if one.rings))
+        self.stopping |= 0 < self.wish.enough <= sum(one.rings.given for _, one in engines if one.rings)
         self._flush()
         self.progress.count(final=final)
         if not final:
