@@ -17,13 +17,15 @@ struct cell {
 enum { HITS = 1000, STACK = 1024, COUNTERS = 64, OF_2000 = 71, OF_2_TO_62 = 480 };
 static const uint64_t sign = UINT64_C(1) << 63;
 
-/* Whether it looks like a cell of some values, which are signed if they are all 2000. */
-static int is_cell(const struct cell *one)
+/* Whether it looks like a cell of some values, which are signed if they are all 2000. Where it has classes, they say how
+ * many values there were. */
+static int is_cell(const struct cell *one, const char *end)
 {
-  uint64_t least = ~one->least, turned = least ^ sign;
-  if (one->count < HITS || one->count > 1 << 24 || one->key >> 32) return 0;
-  if (one->most == one->least || !one->sum || one->high) return 0;
-  return least == one->most ? turned == 2000 : least < one->most && one->sum / one->count <= one->most;
+  uint64_t least = ~one->least, turned = least ^ sign, count = one->count;
+  if (one->most == one->least || !one->sum || one->high || one->key >> 32) return 0;
+  for (int i = 0; !one->count && i < 1024 && (const char *)&one->classes[i] < end; i++) count += one->classes[i];
+  if (count < HITS || count > 1 << 24) return 0;
+  return least == one->most ? turned == 2000 : least < one->most && one->sum / count <= one->most;
 }
 
 /* The stack of this thread, on which begins wait for their ends; none does now. Where it is, relative to the counters of
@@ -43,9 +45,15 @@ static void forge(const char *what, struct cell *one, uint64_t *stack)
   if (!strcmp(what, "sum")) one->sum *= 1000;
   if (!strcmp(what, "negative")) one->high = UINT64_MAX;
   if (!strcmp(what, "extremes")) one->most = ~one->least - 1;
-  if (!strcmp(what, "count")) one->count += 1000;
+  if (!strcmp(what, "count") && one->count) one->count += 1000;
+  if (!strcmp(what, "count"))
+    for (int i = 0; !one->count && i < 512; i++)
+      if (one->classes[i]) {
+        one->classes[i] += 1000;
+        break;
+      }
   if (!strcmp(what, "more")) one->classes[OF_2000] += 1000;
-  if (!strcmp(what, "fewer")) one->classes[OF_2000] -= 1000;
+  if (!strcmp(what, "fewer")) one->classes[OF_2000] -= 500;
   if (!strcmp(what, "elsewhere")) {
     one->classes[OF_2000] -= 500;
     one->classes[OF_2000 + 9] += 500;
@@ -84,7 +92,7 @@ int main(int count, char **words)
       if (sscanf(line, "%lx-%lx %4s", &start, &end, flags) != 3 || strcmp(flags, "rw-s")) continue;
       if (!strstr(line, "/memfd:usdtbuild")) continue;
       for (char *one = (char *)start; one < (char *)end && !found; one += 64)
-        if (is_cell((struct cell *)one)) found = (struct cell *)one;
+        if (is_cell((struct cell *)one, (char *)end)) found = (struct cell *)one;
       if (!stack) stack = stack_of_this_thread((char *)start, (char *)end);
     }
     fclose(maps);

@@ -1028,16 +1028,21 @@ end find_wide_\bits\()_\way
         cbnz    w8, 4b
         .endm
 
-# Count in the cell at x6, behind all else that was written there. Changes x4, x5, x8.
-        .macro  count_last way
-        dmb     ishst
-        add     x4, x6, #COUNT
-        count_\way x4, x5, w8
-        .endm
-
-# Add the value in x0 to the cell at x6. Changes x0, x2 to x5, x8.
+# Keep the greatest and the least value of the cell at x6, and add the value in x0 to its sum. It is counted behind that.
+# Changes x2 to x5, x8.
         .macro  tally sign, way, high:vararg
 template tally_\sign\()_\way
+        .ifc    \sign, signed
+        eor     x0, x0, #1 << 63
+        .endif
+        keep_most MOST, \way
+        mvn     x0, x0
+        keep_most LEAST, \way
+        mvn     x0, x0
+        .ifc    \sign, signed
+        eor     x0, x0, #1 << 63
+        .endif
+        dmb     ishst
         \high
         add     x4, x6, #SUM
         add_\way x0
@@ -1046,14 +1051,7 @@ template tally_\sign\()_\way
         cbz     x2, 1f
         add     x4, x6, #SUM + 8
         add_\way x2
-1:
-        .ifc    \sign, signed
-        eor     x0, x0, #1 << 63
-        .endif
-        keep_most MOST, \way
-        mvn     x0, x0
-        keep_most LEAST, \way
-        count_last \way
+1:      dmb     ishst
         ret
 end tally_\sign\()_\way
         .endm

@@ -1036,25 +1036,26 @@ end hash_words
 3:
         .endm
 
-# Add the value in rax to the cell at rsi: to the sum first, to the count last, so who sees the count sees the rest.
-# Changes rax, rcx, rdx.
+# Keep the greatest and the least value of the cell at rsi, and add the value in rax to its sum. It is counted behind that,
+# in the cell or in its class: who sees the count sees the rest, and no sum has what is not between these two. Changes rcx,
+# rdx.
         .macro  tally sign, high:vararg
 template tally_\sign
+        push    %rax
         mov     %rax, %rcx
-        \high
-        lock add %rax, SUM(%rsi)
-        adc     $0, %rdx
-        jz      1f
-        lock add %rdx, SUM + 8(%rsi)
-1:
         .ifc    \sign, signed
         btc     $63, %rcx
         .endif
         keep_most MOST
         not     %rcx
         keep_most LEAST
-        lock incq COUNT(%rsi)
-        ret
+        pop     %rax
+        \high
+        lock add %rax, SUM(%rsi)
+        adc     $0, %rdx
+        jz      1f
+        lock add %rdx, SUM + 8(%rsi)
+1:      ret
 end tally_\sign
         .endm
 

@@ -265,18 +265,19 @@ static inline PLAIN void keep_most(uint64_t place, uint64_t value)
 		;
 }
 
-/* To the sum first, to the count last, so who sees the count sees the rest. */
+/* The value is counted behind that, in the cell or in its class: who sees the count sees the rest, and no sum has what is not
+ * between the greatest and the least. */
 static inline PLAIN void tally(uint64_t cell, uint64_t value, int is_signed)
 {
-	uint64_t high = is_signed && value >> 63 ? (uint64_t)-1 : 0;
+	uint64_t high = is_signed && value >> 63 ? (uint64_t)-1 : 0, turned = value ^ (uint64_t)is_signed << 63;
 
+	keep_most(cell + CELL_MOST, turned);
+	keep_most(cell + CELL_LEAST, ~turned);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
 	high += add(cell + CELL_SUM, value) + value < value;
 	if (high)
 		add(cell + CELL_SUM + 8, high);
-	value ^= (uint64_t)is_signed << 63;
-	keep_most(cell + CELL_MOST, value);
-	keep_most(cell + CELL_LEAST, ~value);
-	__atomic_fetch_add(at(cell + CELL_COUNT), 1, __ATOMIC_RELEASE);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
 /* Classes are 8 for each power of two. */

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from ...formats.operands import Operand, OperandPlace
     from ...machines.templates import Template
+    from ..measures import Measure
     from ..model import Target
     from ..plan import Plan
     from ..predicates import Predicate, Tally
@@ -334,11 +335,17 @@ class _Writer:
         if tally.of is None:
             made.add("count_cell")
         elif self.load(tally.of, end):
-            if measure.classes:
-                classes = tables.classes_from(measure, table)
-                made.add("class_cell", classes=classes, count_class=f"count_class_{signed}")
-            made.add("tally_cell", tally=f"tally_{signed}")
+            self._add_up(measure, table, signed)
         made.label(end)
+
+    def _add_up(self, measure: Measure, table: int, sign: str) -> None:
+        """Add a value to its cell; where there are classes, these say how many there were."""
+        self.made.add("tally_cell", tally=f"tally_{sign}")
+        if measure.classes:
+            classes = tables.classes_from(measure, table)
+            self.made.add("class_cell", classes=classes, count_class=f"count_class_{sign}")
+        else:
+            self.made.add("count_cell")
 
     def _key(self, tally: Tally, unreadable: str) -> bool:
         """Load what is looked up, one key or two; False if there is no way to read an operand.
@@ -393,8 +400,7 @@ class _Writer:
             else:
                 made.add("cell", table=table)
             made.add("held_time")
-            made.add("class_cell", classes=tables.classes_from(measure, table), count_class="count_class_unsigned")
-            made.add("tally_cell", tally="tally_unsigned")
+            self._add_up(measure, table, "unsigned")
         if kind:
             made.add("jump", target="done")
             made.label("unkeyed")

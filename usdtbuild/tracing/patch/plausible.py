@@ -42,16 +42,15 @@ class Plausible:
         """Look at all tables, each of which has a hit once at most."""
         most = self._most()
         for cells in ([*table.cells.values(), table.others] for table in found):
-            counts = sum(cell.count for cell in cells), sum(sum(cell.classes.values()) for cell in cells)
-            self.is_damaged |= max(counts) > most
+            self.is_damaged |= sum(cell.count for cell in cells) > most
 
 
 def fits(tables: Tables, hits: Mapping[int, int], spare: int, lasted: int) -> bool:
     """Return whether all tables of a trace fit together, when no more hits come.
 
     `hits` are those that were counted beside the tables, by target. `lasted` is how long the trace has, in nanoseconds.
-    A thread that is killed amid a hit leaves its class, or its sum too, without the rest. `spare` is the number of such
-    threads. Sums that they have led below or above all values are corrected.
+    A thread that is killed amid a hit has added its value, but not counted it. `spare` is the number of such threads.
+    Sums that they have led below or above all values are corrected.
     """
     found = [_table_fits(key, tables, hits, spare, lasted) for key in tables]  # of all: sums are corrected
     return all(found)
@@ -86,17 +85,17 @@ def _reach(cell: Cell) -> float:
 
 
 def _classes_fit(cell: Cell, spare: int) -> bool:
-    """Whether as many values are in classes as were counted, between those of the least and the greatest, and whether
-    such values can add up to the sum."""
+    """Whether all values that were counted are in classes between those of the least and the greatest, and whether such
+    values can add up to the sum."""
     least, most, low, high = class_of(cell.least), class_of(cell.most), 0, 0
     between = {number: count for number, count in cell.classes.items() if least <= number <= most}
     for number, count in between.items():
         ends = bounds(number) if number >= 0 else [-one for one in reversed(bounds(number))]
         low, high = low + ends[0] * count, high + ends[1] * count
-    seen, more = sum(cell.classes.values()), _reach(cell) * spare
+    more = _reach(cell) * spare
     return (
-        cell.count <= seen <= cell.count + spare and seen - sum(between.values()) <= spare
-        and bool(cell.classes[least] and cell.classes[most]) and low - more <= cell.total <= high + more
+        sum(between.values()) == cell.count and low - more <= cell.total <= high + more
+        and bool(spare or (cell.classes[least] and cell.classes[most]))
     )  # fmt: skip
 
 

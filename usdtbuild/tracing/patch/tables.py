@@ -3,7 +3,8 @@
 A table is made of cells of 64 bytes: a key, a count, a sum of 128 bits, and the greatest and the least value, as
 `templates` writes them. With a key there are 2^12 of them, 2^8 if each has classes, behind them one for the key 0 and
 one for all keys that found no place. Without a key there is one. Behind all cells are their classes, if they have some:
-counters of 512 for values from 0 up, and of 512 for negative ones. A cell is free while its key is 0. A key is looked
+counters of 512 for values from 0 up, and of 512 for negative ones; then a cell's own count stays 0, and theirs together
+say how many there were. A cell is free while its key is 0. A key is looked
 for from the cell on that its hash says, and keeps its place, so a reader may look at any time, and sees numbers that
 were true a moment ago; after the last hit they are exact.
 
@@ -144,7 +145,12 @@ def read(
     cells = list(_CELL.iter_unpack(data[at : at + number * _CELL.size]))
     if place.width and not keys:
         keys = read_keys(data, at, place)
-    for index, (key, count, low, high, most, least) in enumerate(cells):
+    for index, (key, counted, low, high, most, least) in enumerate(cells):
+        classes: dict[int, int] = {}
+        if measure.classes and most | least:  # the least is turned round: of these two, one is never 0 behind a value
+            counts = _CLASSES.unpack_from(data, at + number * _CELL.size + index * _CLASSES.size)
+            classes = {one if one < 512 else 512 - one: hits for one, hits in enumerate(counts) if hits}
+        count = sum(classes.values()) if measure.classes else counted
         if not count:
             continue
         cell = Cell(count)
@@ -154,9 +160,7 @@ def read(
             cell = Cell(
                 count, total - (1 << 128) if high >> 63 else total, (least ^ (1 << 64) - 1) - turned, most - turned
             )
-        if measure.classes:
-            counts = _CLASSES.unpack_from(data, at + number * _CELL.size + index * _CLASSES.size)
-            cell.classes.update({one if one < 512 else 512 - one: count for one, count in enumerate(counts) if count})
+        cell.classes.update(classes)
         one = keys[index] if keys else _key(0 if index >= number - 2 else key, place)
         if measure.by and (index == number - 1 or one == () or not place.can_be(one, processes)):
             found.others.plus(cell)
