@@ -394,6 +394,36 @@ def test_texts_and_several_arguments_are_keys(measure: Measure, machine: Machine
     assert kept > 300
 
 
+@pytest.mark.parametrize("end", ["page", "memory"])
+def test_texts_are_copied_wherever_they_begin_and_end(end: str, machine: Machine) -> None:
+    """Before, at and behind the end of a page, and up to where nothing can be read; behind them are other bytes."""
+    pages = mmap.mmap(-1, 3 * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    edge = (2 if end == "page" else 3) * mmap.PAGESIZE
+    if end == "memory":
+        edge -= mmap.PAGESIZE
+        assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + edge), mmap.PAGESIZE, 0)
+    operands, kinds = operands_of("8@%rdi"), (STRING,)
+    (tally,) = tallies([Measure("a")], target_of(operands, kinds), operands, STRING_SIZE)
+
+    def trampoline(at: int, calls: Routines, counter: int, back: Back) -> bytes:
+        action = evaluated.Action(True, operands, counter, [(tally, machine.table)])
+        return evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
+
+    for size in (0, 1, 7, 8, 9, 21, 63, 64, 65, 80):
+        expected = Counter[Value]()
+        for begin in range(edge - 90, edge + (9 if end == "page" else 0)):
+            text = bytes(33 + (begin + index) % 90 for index in range(size))
+            there = (text + b"\0rest" + b"\xff" * 20)[: None if end == "page" else edge - begin]
+            pages[begin : begin + len(there)] = there
+            whole = there.partition(b"\0")[0]
+            expected[string(whole[:STRING_SIZE], STRING_SIZE, is_cut=whole == there)] += 1
+            machine.runs(trampoline, numbers_in_rdi([start + begin])[0])
+        found = {key: cell.count for key, cell in machine.read(tally, operands).cells.items()}
+        assert found == expected, size
+        assert {(key, type(key)) for key in found} == {(key, type(key)) for key in expected}, size
+
+
 @pytest.mark.parametrize("size", REGISTERS)
 @pytest.mark.parametrize("sign", ["", "-"])
 def test_each_register_of_each_size_is_compared_at_its_edges(size: int, sign: str, machine: Machine) -> None:

@@ -302,63 +302,76 @@ end claim_kept
 
 # Copy the string at rdx to 8(%rcx), its length to (%rcx): -1 if it can't be read, with the bit CUT if it goes on where
 # nothing can be. Changes rax, rcx, rdx.
-# Each page is tried once, where the string enters it: 8 aligned bytes lie in one page. They are copied at once, with
-# what stands behind the string's end in them, if they have room.
+# Each page is tried once, where the string enters it. Within it 8 bytes are copied at once, with what stands behind the
+# string's end in them, if they have room.
 template copy
         push    %rsi
         push    %rdi
         push    %rbx
         push    %r8
         push    %r9
-        push    %r10
-        push    %r11
         mov     %rdx, %rbx
         mov     %rcx, %r8
-        xor     %r9d, %r9d
         movq    $-1, (%r8)
+        sub     %rdx, %r8       # 8(%r8,%rbx) is where the byte at rbx goes
+        push    %rdx
 1:      known_rbx 2f
+        push    %r10
+        push    %r11
         try_rbx
+        pop     %r11
+        pop     %r10
         je      3f
-2:      movabs  $0x0101010101010101, %rsi
-        movabs  $0x8080808080808080, %rdi
-6:      test    $7, %bl
-        jnz     7f
-        lea     8(%r9), %rax
-        cmp     $string_size, %rax
+2:      mov     (%rsp), %rcx
+        add     $string_size, %rcx
+        mov     %rbx, %rdi
+        or      $0xfff, %rdi
+        inc     %rdi
+        cmp     %rcx, %rdi
+        cmova   %rcx, %rdi
+        sub     $8, %rdi        # up to here, 8 bytes are in this page and have room
+        movabs  $-0x0101010101010101, %rsi
+        movabs  $0x8080808080808080, %r9
+6:      cmp     %rdi, %rbx
         ja      7f
         mov     (%rbx), %rdx
-        mov     %rdx, 8(%r8,%r9)
-        mov     %rdx, %rcx
-        sub     %rsi, %rcx
+        mov     %rdx, 8(%r8,%rbx)
+        lea     (%rdx,%rsi), %rax
         not     %rdx
-        and     %rdx, %rcx
-        and     %rdi, %rcx      # the highest bit of the first byte that is 0, and maybe of later ones
+        and     %rdx, %rax
+        and     %r9, %rax       # the highest bit of the first byte that is 0, and maybe of later ones
         jnz     8f
-        mov     %rax, %r9
         add     $8, %rbx
-        jmp     9f
-8:      bsf     %rcx, %rcx
-        shr     $3, %ecx
-        add     %rcx, %r9
+        jmp     6b
+8:      bsf     %rax, %rax
+        shr     $3, %eax
+        add     %rax, %rbx
         jmp     4f
-7:      mov     (%rbx), %al
-        mov     %al, 8(%r8,%r9)
+7:      add     $8, %rdi
+9:      cmp     %rdi, %rbx
+        jae     10f
+        mov     (%rbx), %al
+        mov     %al, 8(%r8,%rbx)
         test    %al, %al
         je      4f
-        inc     %r9
         inc     %rbx
-9:      cmp     $string_size, %r9
-        je      4f
-        test    $0xfff, %ebx
-        jnz     6b
-        jmp     1b
-3:      test    %r9, %r9        # at the first byte: the -1 stays; later: what is there is kept
-        jz      5f
-        bts     $CUT, %r9
-4:      mov     %r9, (%r8)
-5:      pop     %r11
-        pop     %r10
-        pop     %r9
+        jmp     9b
+10:     cmp     %rcx, %rbx
+        jb      1b
+4:      xor     %edi, %edi
+        jmp     11f
+3:      cmp     (%rsp), %rbx    # at the first byte: the -1 stays; later: what is there is kept
+        je      5f
+        xor     %edi, %edi
+        bts     $CUT, %rdi
+11:     pop     %rdx
+        add     %rdx, %r8
+        sub     %rdx, %rbx
+        or      %rdi, %rbx
+        mov     %rbx, (%r8)
+        jmp     12f
+5:      pop     %rdx
+12:     pop     %r9
         pop     %r8
         pop     %rbx
         pop     %rdi
