@@ -291,3 +291,19 @@ def test_the_service_finds_the_program_again(engine: str, served: Path, need: An
         assert int(status["CapBnd"], 16) == rights
         assert (int(status["Uid"]) >= 61184) == (user == "dynamic")  # the first of systemd's dynamic users
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_numbers_of_processes_are_used_again(engine: str, run: Any, need: Any, tmp_path: Path) -> None:
+    """A child that ends at once may be gone before its parent's fork is told of."""
+    alone = [need("unshare"), "--pid", "--mount", "--fork", "sh", "-ec", 'mount -t proc proc /proc; exec "$@"', "sh"]
+    used = "test -w /proc/sys/kernel/ns_last_pid"
+    if subprocess.run([*alone, "sh", "-c", used], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("no namespace may be made here, or nobody chooses numbers in it")
+    (tmp_path / "reused.d").write_text("provider reused { probe hit(int number); };")
+    run(sys.executable, "-m", "usdtbuild", "header", "reused.d", cwd=tmp_path)
+    run("gcc", "-O2", f"-I{tmp_path}", SOURCES / "reused.c", "-o", tmp_path / "reused")
+    words = ["--engine", engine, "--count", "-P", "reused:hit", "--", tmp_path / "reused", "800"]
+    said = run(*alone, *TRACE, *words)
+    assert "3200 children, 0 killed" in said.stdout
+    assert re.search(r"^ *9,?600 .*reused:hit", said.stdout + said.stderr, re.MULTILINE), said

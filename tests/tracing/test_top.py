@@ -30,14 +30,14 @@ LEAVES = "\x1b[?1049l"  # xterm's control sequences: the normal screen comes bac
 class Terminal:
     """A command in a terminal of its own, as its user sees it."""
 
-    def __init__(self, words: list[Any]) -> None:
+    def __init__(self, words: list[Any], columns: int = 100, kind: str = "xterm") -> None:
         self._ours, theirs = pty.openpty()
-        ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+        ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.before = termios.tcgetattr(theirs)
         self._theirs, self.text = theirs, ""
         self.running = subprocess.Popen(
             ["setsid", "--ctty", *map(str, words)], stdin=theirs, stdout=theirs, stderr=theirs,
-            env={**os.environ, "TERM": "xterm"},
+            env={**os.environ, "TERM": kind},
         )  # fmt: skip
 
     def read_until(self, is_there: Callable[[str], object], what: str) -> None:
@@ -74,7 +74,7 @@ def running(program: Path) -> Iterator[subprocess.Popen[bytes]]:  # noqa: F811
 
 def names(text: str) -> list[str]:
     """Return the names of the last whole screen, from the top down."""
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.rpartition("sort by")[0].rpartition("COUNT")[2])
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.rpartition("q quit")[0].rpartition("COUNT")[2])
     return re.findall(r"every:\S+(?: \S+ by \w+: \S+)?", plain)
 
 
@@ -82,7 +82,7 @@ def test_a_screen_is_sorted_by_keys_and_leaves_the_terminal_as_it_was(running: A
     screen = Terminal([*WORDS, "--sum", "size", "--by", "id", "-P", "every:*", "-p", running.pid])
     screen.read_until(lambda text: len(names(text)) == 10, "three probes, and seven keys of one")
     screen.press("n")
-    screen.read_until(lambda text: re.search(r"4mNAME.*sort by", text, re.DOTALL), "that it is sorted by name")
+    screen.read_until(lambda text: re.search(r"4mNAME.*q quit", text, re.DOTALL), "that it is sorted by name")
     screen.read_until(lambda text: names(text) and names(text) == sorted(names(text)), "sorted by name")
     screen.press("c")
     screen.read_until(lambda text: "by id" not in "".join(names(text)[:3]) and len(names(text)) == 10, "by count")
@@ -94,6 +94,25 @@ def test_a_screen_is_sorted_by_keys_and_leaves_the_terminal_as_it_was(running: A
     after = screen.text.rpartition(LEAVES)[2]
     assert re.search(r"total, [0-9.]+ s:\r\nevery:tick size by id: 7 values in [0-9]+ hits", after)
     assert running.poll() is None
+
+
+def test_a_narrow_screen_shows_names_before_numbers(running: Any) -> None:
+    screen = Terminal([*WORDS, "--latency", "start", "done", "--by", "process", "-p", running.pid], columns=40)
+    shown = f"{running.pid}"
+    screen.read_until(lambda text: shown in text.partition("COUNT")[2].rpartition("q quit")[0], "which process it is")
+    screen.read_until(lambda text: "COUNT" in text, "another screen")
+    screen.press("9")
+    screen.read_until(lambda text: re.search(r"4m *P99.*\d ns", text, re.DOTALL), "that by which it is sorted")
+    screen.press("q")
+    assert screen.end() == 0
+
+
+def test_a_dumb_terminal_gets_the_tables_of_each_interval(running: Any) -> None:
+    screen = Terminal([*WORDS, "-P", "tick", "-p", running.pid], kind="dumb")
+    screen.read_until(lambda text: len(re.findall(r"[0-9.]+ s:\r\n", text)) > 2, "intervals")
+    screen.running.send_signal(signal.SIGINT)
+    assert screen.end() == 0
+    assert "\x1b" not in screen.text
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

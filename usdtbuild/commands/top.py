@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import click
@@ -25,10 +27,11 @@ def _run(**options: Any) -> None:
     """See which probes of a program are hit most often, as it runs; with rates, and the values of --by and --latency.
 
     Keys sort by name (n), count (c), rate (r), total (t), mean (m); q ends it, and the totals are printed. Where
-    standard output is no terminal, the tables are printed after each interval.
+    standard output is no terminal, or one that only prints (TERM=dumb), the tables are printed after each interval.
     """
     assert trace.command.callback is not None
-    trace.command.callback(**options, **LEFT_OUT, screen=True)
+    screen = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in {"", "dumb", "unknown"}
+    trace.command.callback(**options, **LEFT_OUT, screen=screen)
 
 
 command = trace.Ordered(

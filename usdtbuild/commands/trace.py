@@ -284,7 +284,7 @@ def command(
     os.environ.update(whose.environment() if whose is not None and user else {})
     job = asked.job._replace(wanted=asked.job.wanted._replace(order=click.get_current_context().meta[__name__]),
                              every=every or (_SERVED if prometheus else math.inf), last=last, patience=lossless or 0.0,
-                             silent=screen and sys.stdout.isatty(), until=_until(last, awaited), user=whose,
+                             silent=screen, until=_until(last, awaited), user=whose,
                              env={**os.environ}, as_user=bool(user), normalize=normalize, servers=servers)  # fmt: skip
     if (shown := _Shown(report, graph, sort, top)).is_wanted(outputs):
         end(_add_up_calls(asked._replace(job=job), wishes, shown))

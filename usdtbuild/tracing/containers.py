@@ -32,15 +32,20 @@ class Family(dict[int, int]):
         super().__init__()
         self._threads: dict[tuple[int, int], int] = {}
         self._again = 0.0
+        self._is_inside = False
+
+    def __setitem__(self, inside: int, pid: int) -> None:
+        super().__setitem__(inside, pid)
+        self._is_inside |= inside != pid
 
     def here(self, events: Sequence[Event]) -> Sequence[Event]:
         """Return hits of these processes with the numbers here. A thread that has ended too soon keeps its own."""
-        if all(inside == pid for inside, pid in self.items()):
+        if not self._is_inside:
             return events
         threads = {(self[event.pid], event.tid) for event in events}
         if not threads <= self._threads.keys() and time.monotonic() >= self._again:
             self._look({pid for pid, _ in threads})
-        first = {(pid, inside): pid for inside, pid in self.items()}
+        first = {(self[inside], inside): self[inside] for inside in {event.pid for event in events}}
         known = {**self._threads, **first}
         return [event._replace(pid=pid, tid=known.get((pid, event.tid), event.tid))
                 for event in events for pid in [self[event.pid]]]  # fmt: skip

@@ -181,7 +181,8 @@ class Processes:
 
     def _forked(self, thread: Thread, stop: ptrace.Stop) -> None:
         pid = int(status_field(stop.message, "Tgid") or 0)
-        if not pid:
+        # Of a child that has been seen to end before this, nothing may be kept: its number will be another's.
+        if not pid or (stop.message not in self.tracees.threads and status_field(stop.message, "State")[:1] in "ZX"):
             return
         self.tracees.add(stop.message, pid)
         if pid == thread.pid:

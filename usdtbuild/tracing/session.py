@@ -156,7 +156,7 @@ class Session(Tracer):
         self._functions: set[int] = set()  # targets of which calls may be recorded late
         self._members: dict[int, Family] = {}  # processes of which the records of a ring set can be
         self._recorded: Counter[int] = Counter()
-        self._waiting: deque[job.Raw | job.Mark | job.Read] = deque()  # what was told of the spool, and not decoded yet
+        self._waiting: deque[job.Raw | job.Seen | job.Mark | job.Read] = deque()  # hits that nobody has looked at yet
         self._skipping = self._stop_early = False
         self._marks = 0  # how many of these are marks
         self._pieces: list[_Piece] = []  # of records before a mark, the oldest at the end
@@ -274,7 +274,7 @@ class Session(Tracer):
 
     def _take(self, message: job.Message) -> None:
         """Take one message."""
-        if isinstance(message, (job.Raw, job.Mark, job.Read)):
+        if isinstance(message, (job.Raw, job.Seen, job.Mark, job.Read)):
             self._waiting.append(message)
             self._marks += isinstance(message, job.Mark)
         else:
@@ -310,10 +310,6 @@ class Session(Tracer):
         self._decoders[message.rings] = Decoder(message.shape, message.specs, self._functions)
         self._members[message.rings] = self._families.setdefault(message.family, Family())
 
-    def _on_seen(self, message: job.Seen) -> None:
-        self._held += self._stacks.resolved(message.events)
-        self._recorded.update(event.target for event in message.events)
-
     def _on_stood(self, message: job.Stood) -> None:
         self._stood.take(message)
 
@@ -338,7 +334,7 @@ class Session(Tracer):
     _HANDLERS: dict[type, Callable[[Session, Any], None]] = {  # noqa: RUF012
         job.Started: _on_started, job.Targets: _on_targets, job.Refused: _on_refused, job.Sites: _on_sites,
         job.Member: _on_member, job.Mapped: _on_mapped, job.Stood: _on_stood, job.Tabled: _on_tabled,
-        job.Noted: _on_noted, job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed,
+        job.Noted: _on_noted, job.Counted: _on_counted, job.Failed: _on_failed,
         job.Ended: _on_ended,
     }  # fmt: skip
 
@@ -365,6 +361,10 @@ class Session(Tracer):
                 assert self._worker is not None
                 which = message.rings
                 self._pieces += _pieces(self._worker.spool, message.size, self._decoders[which], self._members[which])
+                continue
+            if isinstance(message, job.Seen):
+                self._held += self._stacks.resolved(message.events)
+                self._recorded.update(event.target for event in message.events)
                 continue
             added(self._reading, message.tables)
             if message.is_last:  # one that came before it is out of date
@@ -419,8 +419,8 @@ class Session(Tracer):
     @property
     def waiting(self) -> int:
         """Hits that were seen and are still to be handed over."""
-        raw = (one for one in self._waiting if isinstance(one, job.Raw))
-        told = sum(one.size // self._decoders[one.rings].slot for one in raw)
+        told = sum(one.size // self._decoders[one.rings].slot for one in self._waiting if isinstance(one, job.Raw))
+        told += sum(len(one.events) for one in self._waiting if isinstance(one, job.Seen))
         return len(self._held) + sum(one.records for one in self._pieces) + told
 
 

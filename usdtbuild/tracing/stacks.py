@@ -174,8 +174,10 @@ class Stacks:
 
     def forked(self, pid: int, relatives: Iterable[int]) -> None:
         """A process has come to others; it has mapped what they have, unless it says otherwise."""
-        like = next((one for one in sorted(relatives) if one in self._spaces), None)
-        if pid not in self._spaces and like is not None:
+        if not self._most or pid in self._spaces:
+            return
+        like = next((one for one in relatives if one in self._spaces), None)
+        if like is not None:
             self._spaces[pid] = self._spaces[like]
 
     def close(self) -> None:

@@ -344,7 +344,7 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
     has_tables = bool(wishes.counting or wishes.histogram or wishes.tells_sums or wishes.latency or wishes.calls)
 
     def text(stream: IO[str]) -> Output:
-        if wishes.screen and stream.isatty():
+        if wishes.screen:
             return _made("top", "Top", stream, lambda: tables(wishes, stream), wishes.heading, alone=wishes.live)
         if wishes.every:
             name = "EveryJson" if wishes.json else "Every"

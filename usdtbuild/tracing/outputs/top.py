@@ -63,7 +63,9 @@ _COLUMNS: dict[str, tuple[str, Callable[[_Line], float | None]]] = {
     "x": ("MAX", lambda line: line.row.most),
 }
 _NAME, _QUIT = "n", "q"
-_HELP = "sort by  n name  c count  r rate  t total  m mean  5 p50  9 p99  x max    q quit"
+_HELP = "q quit    sort by  n name  c count  r rate  t total  m mean  5 p50  9 p99  x max"
+_LEFT_OUT_FIRST = "5xmt9cr"  # where names would have less room than this
+_LEAST_OF_NAMES = 24
 
 
 class Top(Every):
@@ -131,17 +133,30 @@ class Top(Every):
         room = max(1, self._console.size.height - _AROUND)
         lines = sorted(self._lines.values(), key=self._place)
         drawn = Drawn(box=None, expand=True, pad_edge=False, header_style="bold")
-        used = [key for key, (_, value) in _COLUMNS.items() if any(value(line) is not None for line in lines)]
+        used = {key: [_shown(key, value(line), line) for line in lines[:room]]
+                for key, (_, value) in _COLUMNS.items() if any(value(line) is not None for line in lines)}  # fmt: skip
+        rest = self._room_for_names(used)
         for key in used:
             drawn.add_column(self._underlined(key, _COLUMNS[key][0]), justify="right", no_wrap=True)
         drawn.add_column(self._underlined(_NAME, "NAME"), ratio=1, no_wrap=True, overflow="ellipsis")
-        for line in lines[:room]:
-            drawn.add_row(*(_shown(key, _COLUMNS[key][1](line), line) for key in used), Text(_name(line)))
+        for line, *values in zip(lines, *used.values()):
+            drawn.add_row(*values, Text(_fitted(_name(line), rest)))
         about = f"{self._heading}   {self._after:.0f} s" + (f"   {self._lost:.0f} hits lost" if self._lost else "")
         more = f"   ({len(lines) - room} more)" if len(lines) > room else ""
         above, below = (Text(text, style, no_wrap=True, overflow="ellipsis")
                         for text, style in ((about, "bold"), (_HELP + more, "dim")))  # fmt: skip
         self._live.update(Group(above, drawn, below), refresh=True)
+
+    def _room_for_names(self, used: dict[str, list[str]]) -> int:
+        """Leave columns out as long as names have too little room; return how much they have."""
+        for left_out in (*_LEFT_OUT_FIRST, ""):
+            widths = [2 + max(len(one) for one in (_COLUMNS[key][0], *texts)) for key, texts in used.items()]
+            rest = self._console.size.width - sum(widths)
+            if rest >= _LEAST_OF_NAMES:
+                break
+            if left_out != self._sorted_by:
+                used.pop(left_out, None)
+        return max(rest, 1)
 
     def _place(self, line: _Line) -> tuple[bool, float, str]:
         """Return by what lines are sorted; those that haven't got it come last."""
@@ -164,6 +179,14 @@ class Top(Every):
         if self._keys is not None:
             self._keys.close()
             self._keys = None
+
+
+def _fitted(name: str, room: int) -> str:
+    """Return a name, without its middle if it has no room: its end says of which key the row is."""
+    if len(name) <= room:
+        return name
+    end = min(room // 2, 16)
+    return f"{name[: max(0, room - end - 1)]}…{name[len(name) - end :]}"
 
 
 def _shown(key: str, value: float | None, line: _Line) -> str:
