@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 from ...errors import UsageError
 from ..absent import Absent
 from ..filters import argument_index, own_of, said_arguments
-from ..measures import ALL, Cell, Measure, bounds
+from ..measures import ALL, Cell, Measure, bounds, class_of
 from ..model import CALL, ENTER, FLOAT, MISSING, STRING, Cut
 from ..selection import is_meant
 from ..stops import said_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _ROWS = 20
 _MOST_WAITING = 1_000_000
-_SHIFT = 10  # durations are told apart to 1 part in 1024
+_BITS = 10  # durations are told apart to 1 part in 1024
 
 
 class _Times:
@@ -52,7 +52,7 @@ class _Times:
     def add(self, lasted: int) -> None:
         """Add one."""
         self.seen.add(lasted)
-        self._classes[_class(lasted)] += 1
+        self._classes[class_of(lasted, _BITS)] += 1
 
     def take(self, cell: Cell, rate: float) -> None:
         """Add those that have been added up elsewhere, by a clock that ticks so often in a nanosecond."""
@@ -60,7 +60,7 @@ class _Times:
         for number, count in cell.classes.items():
             middle = int(min(max(sum(bounds(number)) / 2, cell.least), cell.most) / rate)
             drawn[self.seen.class_of(middle)] += count
-            self._classes[_class(middle)] += count
+            self._classes[class_of(middle, _BITS)] += count
         least, most = (one if math.isnan(one) else int(one / rate) for one in (cell.least, cell.most))
         self.seen.take(Cell(cell.count, cell.total / rate, least, most), drawn)
 
@@ -75,7 +75,7 @@ class _Times:
         for number in sorted(self._classes):
             seen += self._classes[number]
             if seen >= wanted:
-                return min(max(_middle(number), self.seen.all.least), self.seen.all.most)
+                return min(max(sum(bounds(number, _BITS)) / 2, self.seen.all.least), self.seen.all.most)
         return self.seen.all.most
 
 
@@ -352,15 +352,3 @@ class Latency(Table):
     def unpaired(self) -> dict[str, int]:
         """Return how much was not paired, by why."""
         return {name: count for name, count, _ in self._unpaired() if count}
-
-
-def _class(value: int) -> int:
-    """Return the class of a duration: itself below 2048, then 1024 classes for each power of two."""
-    shift = max(0, value.bit_length() - _SHIFT - 1)
-    return (shift << _SHIFT) + (value >> shift)
-
-
-def _middle(number: int) -> float:
-    shift = max(0, (number >> _SHIFT) - 1)
-    low = (number - (shift << _SHIFT)) << shift
-    return low + ((1 << shift) - 1) / 2
