@@ -186,7 +186,7 @@ class Tracees:
 
     # -- letting go --------------------------------------------------------------------------------------------------
 
-    def resume(self, thread: Thread, request: int = ptrace.CONT) -> None:
+    def resume(self, thread: Thread) -> None:
         """Let a stopped thread go on, with the signal that it is owed."""
         if not thread.stopped:
             return
@@ -198,7 +198,7 @@ class Tracees:
             if thread.listening and not owed:
                 ptrace.call(ptrace.LISTEN, thread.tid)
             else:
-                ptrace.call(request, thread.tid, 0, owed)
+                ptrace.call(ptrace.CONT, thread.tid, 0, owed)
 
     def _owed(self, thread: Thread) -> int:
         return 0 if thread.owed == signal.SIGSEGV and self.astray(thread) else thread.owed
