@@ -105,10 +105,6 @@ class Spans:
         """Learn the targets, or more of them."""
         self.roles = self._find(targets)
 
-    def depth(self, tid: int) -> int:
-        """Return how many spans are open in a thread."""
-        return len(self._open.get(tid, ()))
-
     def innermost(self, tid: int) -> Event | None:
         """Return what began last of all that is open in a thread."""
         return stack[-1] if (stack := self._open.get(tid)) else None
