@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from . import job
 from .measures import parts
 
 if TYPE_CHECKING:
+    from .arming import Arming
     from .job import Job
-    from .measures import Tables
-    from .model import Totals
     from .outbox import Outbox
 
 COUNTING = 0.05  # how often counters are read, in seconds
@@ -21,23 +20,11 @@ _SHARE = 10  # and where that takes long, in one of so many parts of the time
 _PART = 400  # numbers of tables in one message: some 40 KB
 
 
-class Counting(Protocol):
-    """What knows the counters and tables of all that is armed."""
-
-    def totals(self) -> Totals:
-        """Return hits and lost hits so far."""
-        ...
-
-    def tables(self) -> Tables:
-        """Return what was added up so far."""
-        ...
-
-
 class Progress:
     """Reads counters and tables, which go on meanwhile. `hits` are those of breakpoints that are only counted."""
 
-    def __init__(self, wish: Job, outbox: Outbox, armed: Counting) -> None:
-        self._wish, self._outbox, self._armed = wish, outbox, armed
+    def __init__(self, wish: Job, outbox: Outbox, arming: Arming) -> None:
+        self._wish, self._outbox, self._armed = wish, outbox, arming
         self.hits: Counter[int] = Counter()
         self.next = math.inf  # when the next reading is due
         self._next_count = 0.0
