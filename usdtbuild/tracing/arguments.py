@@ -1,6 +1,7 @@
 """Make the value of an argument from the bits that its operand names, whoever can read registers and memory.
 
-Which bits those are is the engines' business: `trap` has a thread under ptrace, `remote` one that a gdb server holds.
+Which bits those are is the engines' business: `trap` has a thread under ptrace, `remote` one that a gdb server holds,
+`others` has them from another tool.
 """
 
 from __future__ import annotations
@@ -37,6 +38,16 @@ def is_floating(argument: Argument, operand: Operand) -> bool:
     return (argument.kind == FLOAT or operand.floating) and (operand.size or 8) in (4, 8)
 
 
+def number(argument: Argument, operand: Operand, bits: int) -> int | float:
+    """Return what the low bits of a number stand for; those above the operand's size don't matter."""
+    size = operand.size or 8
+    bits &= (1 << 8 * size) - 1
+    if is_floating(argument, operand):
+        value: float = struct.unpack("<f" if size == 4 else "<d", bits.to_bytes(size, "little"))[0]
+        return value
+    return bits - (1 << 8 * size) if operand.signed and bits >> 8 * size - 1 else bits
+
+
 def reader(
     argument: Argument,
     operand: Operand,
@@ -47,20 +58,10 @@ def reader(
 
     `raw` gives the bits of the operand, and maybe more above them; None where they can't be had.
     """
-    size, signed = operand.size or 8, operand.signed
-    mask, sign = (1 << 8 * size) - 1, 1 << 8 * size - 1
-    floating = is_floating(argument, operand)
-    pattern = "<f" if size == 4 else "<d"
 
     def read(registers: RegistersT, memory: MemoryT) -> Value:
         found = raw(registers, memory)
-        if found is None:
-            return MISSING
-        bits = found & mask
-        if floating:
-            value: float = struct.unpack(pattern, bits.to_bytes(size, "little"))[0]
-            return value
-        return bits - (1 << 8 * size) if signed and bits & sign else bits
+        return number(argument, operand, found) if found is not None else MISSING
 
     def read_string(registers: RegistersT, memory: MemoryT) -> Value:
         pointer = read(registers, memory)

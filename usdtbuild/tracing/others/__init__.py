@@ -2,5 +2,5 @@
 
 What is traced is found by `selection` as for our own engines, and what these tools print becomes the same events.
 `gdb` is a tracer with the script that runs inside it, `gdb_script`; `bpftrace` watches files for the worker, which
-follows the processes, and `watching` is what it is told to do. `values` makes values of the bits that either reads.
+follows the processes, and `watching` is what it is told to do.
 """

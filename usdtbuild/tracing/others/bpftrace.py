@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...inspection.process import mapped_files, open_mapped
+from ..arguments import number
 from ..errors import TracerError
 from ..measures import added
 from ..model import COUNT, MISSING, STRING, Event, Refusal, Totals
 from . import names, watching
 from .program import KEYS, Program, attached, expressions, string_length
 from .texts import Texts
-from .values import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping, Sequence

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
 from .. import hosts
+from ..arguments import number
 from ..errors import TracerError
 from ..hosts import HOST
 from ..loader import find_loader
@@ -33,7 +34,6 @@ from ..spawn import Spawned
 from ..tracees import not_allowed, thread_ids
 from ..tracer import Tracer
 from . import names
-from .values import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
