@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .values import argument_names, title
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -30,9 +32,11 @@ class Output:
     is_live: bool = False  # whether it keeps a table on a terminal, among which nothing else may be written
     notes: Sequence[str] = ()  # what a user must be told when it is finished
     has_failed: bool = False  # whether something could not be shown then, of which `notes` say more
+    _targets: Sequence[Target] = ()
 
     def start(self, targets: Sequence[Target]) -> None:
         """Begin; `targets[i].number == i`. Called again with a longer list when targets come while the trace runs."""
+        self._targets = targets
 
     def events(self, events: Sequence[Event]) -> None:
         """Take new events, filtered already, oldest first within a batch."""
@@ -55,6 +59,20 @@ class Output:
     def broken(self) -> StandardOutputError | None:
         """Return why nothing more can be printed, where files are to get what was seen all the same."""
         return None
+
+
+class Hits(Output):
+    """An output that shows hits one by one: by the number of a target what it and its arguments are called."""
+
+    needs = EVENTS
+    _titles: Sequence[str] = ()
+    _names: Sequence[tuple[str, ...]] = ()
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Learn the targets."""
+        super().start(targets)
+        self._titles = [title(one) for one in targets]
+        self._names = [argument_names(one) for one in targets]
 
 
 class Table(Output):

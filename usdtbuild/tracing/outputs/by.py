@@ -33,7 +33,6 @@ class By(Table):
         """`name` are the keys (`Keys`); '': all hits of a target together. `top`: so many rows, 0 for the usual number,
         and for all in `rows`."""
         self._stream, self._name, self._top, self._of = stream, name, top, of
-        self._targets: Sequence[Target] = ()
         self._keys = Keys(name, show)
         self._values: dict[int, int] = {}
         self._seen: dict[int, dict[str, Cell]] = {}  # by table

@@ -45,7 +45,6 @@ class CallTables(Output):
         self._show, self._told = show, told
         self._root = _Way("")
         self._spreads: dict[str, Distribution] = {}
-        self._targets: Sequence[Target] = ()
         self._names: list[str] = []  # with the files, by which some are told apart at the end
         self._ends: list[bool] = []
         self._open: dict[tuple[int, int], list[tuple[_Way | None, int, int]]] = {}  # ways, since when, below them

@@ -21,7 +21,7 @@ from .rows import Row, rate
 from .values import cell, title
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ..model import Report, Target, Totals
 
@@ -44,13 +44,8 @@ class Count(Table):
         self._stream, self._top, self._rates = stream, top, rates
         self._folded = folded
         self.is_live = live and stream.isatty()
-        self._targets: Sequence[Target] = ()
         self._shown = 0  # lines of the table that is on the terminal
         self._next = 0.0
-
-    def start(self, targets: Sequence[Target]) -> None:
-        """Learn the targets."""
-        self._targets = targets
 
     def counts(self, totals: Totals) -> None:
         """Write the table anew, over the one that was there, as far as there is room."""

@@ -11,8 +11,8 @@ import io
 import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
-from . import EVENTS, Output
-from .values import argument_names, cell, cell_value, title
+from . import Hits
+from .values import cell, cell_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,18 +22,14 @@ if TYPE_CHECKING:
 _HEAD = ("time", "pid", "tid", "probe")
 
 
-class Csv(Output):
+class Csv(Hits):
     """Writes RFC 4180, but for the lines' ends, which are newlines only.
 
     In an empty cell's column the probe has no argument.
     """
 
-    needs = EVENTS
-
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
-        self._targets: Sequence[Target] = ()
-        self._titles: list[str] = []
         self._columns: dict[str, int] = {}
         self._places: list[list[int]] = []
         self._rows = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", prefix="usdtbuild-")  # noqa: SIM115
@@ -41,12 +37,9 @@ class Csv(Output):
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets, and which columns there are."""
-        self._targets = targets
-        self._titles = [cell(title(target)) for target in targets]
-        self._places = [
-            [self._columns.setdefault(name, len(self._columns)) for name in argument_names(target)]
-            for target in targets
-        ]
+        super().start(targets)
+        self._titles = [cell(name) for name in self._titles]
+        self._places = [[self._columns.setdefault(name, len(self._columns)) for name in names] for names in self._names]
         self._parts.append([0, len(self._columns)])
 
     def events(self, events: Sequence[Event]) -> None:

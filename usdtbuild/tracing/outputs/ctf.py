@@ -79,13 +79,12 @@ class Ctf(Output):
     def __init__(self, open_file: Callable[[str], IO[bytes]]) -> None:
         self._open = open_file
         self._stream: IO[bytes] | None = None
-        self._targets: Sequence[Target] = ()
         self._packet = bytearray()
         self._first = self._last = 0
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
-        self._targets = targets
+        super().start(targets)
         if self._stream is None:
             self._stream = self._open("stream")
 

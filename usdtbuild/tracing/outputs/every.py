@@ -27,7 +27,6 @@ class Every(Output):
 
     def __init__(self, stream: IO[str], make: Callable[[], Sequence[Table]]) -> None:
         self._stream, self._parts, self._whole = stream, make(), make()
-        self._targets: Sequence[Target] = ()
         self._began: int | None = None
         for one in self._parts:
             one.renew()
@@ -35,7 +34,6 @@ class Every(Output):
 
     def start(self, targets: Sequence[Target]) -> None:
         """Hand the targets on."""
-        self._targets = targets
         for one in (*self._parts, *self._whole):
             one.start(targets)
 

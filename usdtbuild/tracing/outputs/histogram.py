@@ -54,7 +54,6 @@ class Histogram(Table):
         """`by` are keys (`Keys`), '' for none; `top`: so many rows, 0 for the usual number, and for all in `rows`."""
         self._stream, self._measure, self._top = stream, histogram_of(wanted, by), top
         self._name, self._keys = self._measure.of, Keys(by, show)
-        self._targets: Sequence[Target] = ()
         self._places: dict[int, int] = {}
         self._seen: dict[int, dict[str, Distribution]] = {}  # by table
         self._rest: dict[int, Distribution] = {}

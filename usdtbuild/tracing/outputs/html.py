@@ -18,9 +18,9 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...text import one_line
 from ..spans import POINT, Spans
-from . import EVENTS, Output
+from . import Hits
 from .bars import duration
-from .values import argument_names, title, value_text
+from .values import value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,16 +41,11 @@ class _Item(NamedTuple):
     arguments: str
 
 
-class Html(Output):
+class Html(Hits):
     """Writes the page at the end. `heading` says what was traced; `notes` is what a user must be told."""
-
-    needs = EVENTS
 
     def __init__(self, stream: IO[str], heading: str = "", most: int = MOST_HITS) -> None:
         self._stream, self._heading, self._most = stream, one_line(heading), most
-        self._targets: Sequence[Target] = ()
-        self._names: list[tuple[str, ...]] = []
-        self._titles: list[str] = []
         self._spans = Spans()
         self._items: dict[tuple[int, int], list[_Item]] = {}  # by process and thread
         self._first = self._last = 0
@@ -59,9 +54,7 @@ class Html(Output):
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
-        self._targets = targets
-        self._names = [argument_names(target) for target in targets]
-        self._titles = [title(target) for target in targets]
+        super().start(targets)
         self._spans.start(targets)
 
     def events(self, events: Sequence[Event]) -> None:

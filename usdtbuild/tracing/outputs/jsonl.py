@@ -7,8 +7,8 @@ from typing import IO, TYPE_CHECKING
 
 from ...text import one_line
 from ..stacks import frame_json
-from . import EVENTS, Output
-from .values import argument_names, arguments_of, files_of, title
+from . import Hits
+from .values import arguments_of, files_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SHORT = (",", ":")
 
 
-class JsonLines(Output):
+class JsonLines(Hits):
     """Writes `{"time": ns, "pid": n, "tid": n, "probe": "provider:probe", "args": {...}}`.
 
     Behind the probe is `"module": path` where several files have one of this name. With call stacks also
@@ -27,22 +27,17 @@ class JsonLines(Output):
     `plain_value`, and schemas/trace-hit.json.
     """
 
-    needs = EVENTS
-
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
-        self._targets: Sequence[Target] = ()
         self._heads: list[str] = []
-        self._names: list[tuple[str, ...]] = []
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
-        self._targets = targets
+        super().start(targets)
         self._heads = [
-            json.dumps(title(one)) + (f',"module":{json.dumps(one_line(one.module.path))}' if file else "")
-            for one, file in zip(targets, files_of(targets))
+            json.dumps(name) + (f',"module":{json.dumps(one_line(one.module.path))}' if file else "")
+            for name, one, file in zip(self._titles, targets, files_of(targets))
         ]
-        self._names = [argument_names(target) for target in targets]
 
     def events(self, events: Sequence[Event]) -> None:
         """Write them."""

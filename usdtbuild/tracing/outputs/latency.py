@@ -91,7 +91,6 @@ class Latency(Table):
         self._stream, self._begin, self._end, self._key, self._top = stream, begin, end, key, top
         self._by, self._where, self._keys = by, where, Keys(by, show)
         self.needs = KEYS if alone and (by or not top) else EVENTS
-        self._targets: Sequence[Target] = ()
         self._begins: dict[int, tuple[int, ...]] = {}  # number -> indices of the key's arguments
         self._ends: dict[int, tuple[int, ...]] = {}
         self._tests: dict[int, Test] = {}

@@ -15,8 +15,8 @@ from ...inspection.demangle import without_parameters
 from ...text import one_line
 from ..model import ENTER, EXIT
 from ..stacks import frame_text
-from . import EVENTS, Output
-from .values import Show, argument_names, files_of, title, value_text
+from . import Hits
+from .values import Show, files_of, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,18 +26,14 @@ if TYPE_CHECKING:
 _DEEPEST = 10_000  # calls of one thread that wait for their return
 
 
-class Lines(Output):
+class Lines(Hits):
     """Writes lines to a stream."""
 
-    needs = EVENTS
     passing = True
 
     def __init__(self, stream: IO[str], show: Show = value_text, *, several: bool = False) -> None:
         self._stream, self._show, self._several = stream, show, several
-        self._targets: Sequence[Target] = ()
-        self._titles: list[str] = []
         self._files: list[str] = []
-        self._names: list[tuple[str, ...]] = []
         self.began: int | None = None
         self._calls: list[str] = []  # what functions are called that are shown as calls, '' for all others
         self._open: dict[int, list[tuple[int, str]]] = {}  # by thread, calls that haven't returned
@@ -45,10 +41,8 @@ class Lines(Output):
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
-        self._targets = targets
-        self._titles = [title(target) for target in targets]
+        super().start(targets)
         self._files = files_of(targets)
-        self._names = [argument_names(target) for target in targets]
         self._calls = [_call(target) for target in targets]
         entered = {_place(one): one.number for one in targets if one.kind == ENTER}
         self._returns = {entered.get(_place(one), -1): one.number for one in targets if one.kind == EXIT}

@@ -17,9 +17,9 @@ from ...text import one_line
 from ..model import MISSING
 from ..selection import is_meant
 from ..spans import BEGIN, END, POINT, Role, Spans
-from . import EVENTS, Output
+from . import Hits
 from .extras import imported
-from .values import argument_names, arguments_of, merged, title
+from .values import arguments_of, merged, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,10 +35,8 @@ _REASON = 500  # characters
 _WAITING = 1_000_000  # begins that wait for their end
 
 
-class Otlp(Output):
+class Otlp(Hits):
     """Sends them as they end. `service` is what the program is called there."""
-
-    needs = EVENTS
 
     def __init__(self, url: str, service: str, latency: tuple[str, str] | None = None, key: str = "") -> None:
         """`latency` are the probes that begin and end a span, `key` the argument that pairs them; otherwise names do.
@@ -54,8 +52,6 @@ class Otlp(Output):
         self._scope = part("sdk.util.instrumentation").InstrumentationScope("usdtbuild", __version__)
         self._resource = part("sdk.resources").Resource.create({"service.name": service})
         self._url, self._latency, self._key = url, latency, key
-        self._targets: Sequence[Target] = ()
-        self._names: list[tuple[str, ...]] = []
         self._spans = Spans(self._roles) if latency else Spans()
         self._contexts: dict[int, tuple[Any, Any]] = {}  # of begins that wait, by identity: their span's, its parent's
         self._by_key: dict[tuple[int, Value], list[Event]] = {}
@@ -72,8 +68,7 @@ class Otlp(Output):
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
-        self._targets = targets
-        self._names = [argument_names(target) for target in targets]
+        super().start(targets)
         self._spans.start(targets)
 
     def events(self, events: Sequence[Event]) -> None:

@@ -12,9 +12,9 @@ import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
 from ..model import FLOAT, MISSING, STRING
-from . import EVENTS, Output
+from . import Hits
 from .extras import imported
-from .values import argument_names, plain_value, title
+from .values import plain_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,10 +25,8 @@ _WORD = 8  # bytes
 _OWN = ("time", "pid", "tid", "probe", "special")
 
 
-class Parquet(Output):
+class Parquet(Hits):
     """Writes the table at the end."""
-
-    needs = EVENTS
 
     def __init__(self, stream: IO[bytes]) -> None:
         """Raises UsageError without pyarrow."""
@@ -36,16 +34,14 @@ class Parquet(Output):
         self._arrow = imported("pyarrow", "parquet", "-o NAME.parquet")
         self._parquet = imported("pyarrow.parquet", "parquet", "-o NAME.parquet")
         self._ipc = imported("pyarrow.ipc", "parquet", "-o NAME.parquet")
-        self._targets: Sequence[Target] = ()
-        self._names: list[tuple[str, ...]] = []
         self._columns: dict[tuple[str, str], str] = {}  # (argument's name, class of its type) -> column's name
         self._types: dict[str, Any] = {}
         self._parts: list[tuple[IO[bytes], Any]] = []
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets, and which columns there are."""
-        known, self._targets = len(self._targets), targets
-        self._names = [argument_names(target) for target in targets]
+        known = len(self._targets)
+        super().start(targets)
         for number in range(known, len(targets)):
             for name, argument in zip(self._names[number], targets[number].arguments):
                 kind = self._kind(argument)
@@ -78,7 +74,7 @@ class Parquet(Output):
 
     def _row(self, event: Event) -> dict[str, Any]:
         row: dict[str, Any] = {"time": event.time, "pid": event.pid, "tid": event.tid,
-                               "probe": title(self._targets[event.target])}  # fmt: skip
+                               "probe": self._titles[event.target]}  # fmt: skip
         special: dict[str, Any] = {}
         arguments = self._targets[event.target].arguments
         for name, argument, value in zip(self._names[event.target], arguments, event.values):

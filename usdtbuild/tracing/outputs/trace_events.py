@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ...text import one_line
 from ..spans import POINT, Spans
-from . import EVENTS, Output
-from .values import argument_names, arguments_of, merged, title
+from . import Hits
+from .values import arguments_of, merged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,16 +20,11 @@ if TYPE_CHECKING:
     from .values import Plain
 
 
-class TraceEvents(Output):
+class TraceEvents(Hits):
     """Writes spans as complete events ("X"), those that overlap others as asynchronous ones, and points as instants."""
-
-    needs = EVENTS
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
-        self._targets: Sequence[Target] = ()
-        self._names: list[tuple[str, ...]] = []
-        self._titles: list[str] = []
         self._spans = Spans()
         self._first: int | None = None
         self._processes: dict[int, int] = {}
@@ -39,9 +34,7 @@ class TraceEvents(Output):
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
-        self._targets = targets
-        self._names = [argument_names(target) for target in targets]
-        self._titles = [title(target) for target in targets]
+        super().start(targets)
         self._spans.start(targets)
 
     def events(self, events: Sequence[Event]) -> None:
