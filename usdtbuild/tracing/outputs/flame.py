@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from .bars import duration
@@ -37,10 +37,7 @@ class _Box(NamedTuple):
 class Flame(StacksOutput):
     """Writes the picture at the end."""
 
-    def __init__(self, stream: IO[str], *, calls: bool = False) -> None:
-        super().__init__(calls=calls)
-        self._stream = stream
-        self._left_out = 0
+    _left_out = 0
 
     def finish(self, report: Report) -> None:
         """Write the picture."""

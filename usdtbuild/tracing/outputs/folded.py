@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from .stacks import StacksOutput, walk
 
@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 
 class Folded(StacksOutput):
     """Writes them at the end."""
-
-    def __init__(self, stream: IO[str], *, calls: bool = False) -> None:
-        super().__init__(calls=calls)
-        self._stream = stream
 
     def finish(self, report: Report) -> None:
         """Write a line for each stack."""

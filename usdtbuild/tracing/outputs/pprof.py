@@ -7,7 +7,7 @@ generated code, for two kinds of fields.
 from __future__ import annotations
 
 import gzip
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from .stacks import StacksOutput, walk
 
@@ -23,10 +23,6 @@ _BYTES = 2  # the wire type of texts and messages; that of numbers is 0
 
 class Pprof(StacksOutput):
     """Writes the profile at the end: nanoseconds of spans, or, where nothing has an end, hits."""
-
-    def __init__(self, stream: IO[bytes], *, calls: bool = False) -> None:
-        super().__init__(calls=calls)
-        self._stream = stream
 
     def finish(self, report: Report) -> None:
         """Write a sample for each stack; functions and locations are one each for each name."""

@@ -7,7 +7,7 @@ What it makes is written by `folded`, `flame` and `pprof`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from ...text import one_line
 from ..frames import LEFT
@@ -163,9 +163,8 @@ class StacksOutput(Output):
     needs = EVENTS
     values = False
 
-    def __init__(self, *, calls: bool = False) -> None:
-        self._stacks = Stacks(calls=calls)
-        self.calls = calls
+    def __init__(self, stream: IO[Any], *, calls: bool = False) -> None:
+        self._stream, self._stacks, self.calls = stream, Stacks(calls=calls), calls
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
