@@ -115,7 +115,29 @@ class Wishes(NamedTuple):
         return bool(self.latency) and not others and all(ending_of(name) in TEXT for name in self.files)
 
 
-class All(Output):
+class _Passing(Output):
+    """Hands everything on, by `_each`, as far as an output needs it."""
+
+    def _each(self, do: Callable[[Output], None]) -> None:
+        raise NotImplementedError
+
+    def start(self, targets: Sequence[Target]) -> None:
+        self._each(lambda output: output.start(targets))
+
+    def events(self, events: Sequence[Event]) -> None:
+        self._each(lambda output: output.events(events) if output.needs != COUNTS else None)
+
+    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
+        self._each(lambda output: output.tables(tables, passed) if output.needs == KEYS else None)
+
+    def counts(self, totals: Totals) -> None:
+        self._each(lambda output: output.counts(totals))
+
+    def interval(self, report: Report, tables: Tables) -> None:
+        self._each(lambda output: output.interval(report, tables))
+
+
+class All(_Passing):
     """Several outputs as one, for use in a `with`. What a user must be told at first is in `notes`, too.
 
     If it `goes_on` where standard output can't be written, the other outputs have what was seen, and `broken` says why.
@@ -146,26 +168,6 @@ class All(Output):
                     raise
                 self._broken[output] = error
 
-    def start(self, targets: Sequence[Target]) -> None:
-        """Hand the targets on."""
-        self._each(lambda output: output.start(targets))
-
-    def events(self, events: Sequence[Event]) -> None:
-        """Hand hits on to those that need them."""
-        self._each(lambda output: output.events(events) if output.needs != COUNTS else None)
-
-    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
-        """Hand on what hits have added up to; `passed` are all such hits of these targets."""
-        self._each(lambda output: output.tables(tables, passed) if output.needs == KEYS else None)
-
-    def counts(self, totals: Totals) -> None:
-        """Hand counts on."""
-        self._each(lambda output: output.counts(totals))
-
-    def interval(self, report: Report, tables: Tables) -> None:
-        """Hand on what has come in an interval."""
-        self._each(lambda output: output.interval(report, tables))
-
     def finish(self, report: Report) -> None:
         """Finish all."""
         self._each(lambda output: output.finish(report))
@@ -181,7 +183,7 @@ class All(Output):
         return next(iter(self._broken.values()), None)
 
 
-class _InFile(Output):
+class _InFile(_Passing):
     """An output that writes to a file, or to a folder; that the disk is full is an InputError with the file's name."""
 
     def __init__(self, name: str, files: Outputs, make: Callable[[Any], Output]) -> None:
@@ -218,31 +220,19 @@ class _InFile(Output):
     def _failed(self, error: OSError) -> InputError:
         return InputError(self._name, f"can't be written: {(error.strerror or str(error)).lower()}")
 
-    def _do(self, what: Callable[..., None], *arguments: Any) -> None:
+    def _each(self, do: Callable[[Output], None]) -> None:
         try:
-            what(*arguments)
+            do(self._output)
         except OSError as error:
             raise self._failed(error) from None
 
-    def start(self, targets: Sequence[Target]) -> None:
-        self._do(self._output.start, targets)
-
-    def events(self, events: Sequence[Event]) -> None:
-        self._do(self._output.events, events)
-
-    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
-        self._do(self._output.tables, tables, passed)
-
-    def counts(self, totals: Totals) -> None:
-        self._do(self._output.counts, totals)
-
-    def interval(self, report: Report, tables: Tables) -> None:
-        self._do(self._output.interval, report, tables)
-
     def finish(self, report: Report) -> None:
-        self._do(self._output.finish, report)
-        for stream in self._streams:
-            self._do(stream.flush)
+        def finished(output: Output) -> None:
+            output.finish(report)
+            for stream in self._streams:
+                stream.flush()
+
+        self._each(finished)
         notes = [*self._output.notes]
         if report.stops is not None and ending_of(self._name) in _OWN_TIMES and not getattr(self._output, "calls", 0):
             notes.append(said_of(report.stops))
