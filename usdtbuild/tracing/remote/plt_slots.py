@@ -3,7 +3,7 @@
 Where a program's own code loads its slots (`-fno-plt` on PowerPC, stubs of a linker that nobody here knows), there is
 no stub at which a call could be seen. But each lazily bound slot leads to a PLT entry of its own at first. As long as
 it does, every call comes by there, whatever code it comes from. So each slot is read, what it leads to is remembered,
-and the PLT entry's address is written back; `post_fixup` knows what happens at PLT entries. Source: the post-fixup
+and the PLT entry's address is written back; `process` knows what happens at PLT entries. Source: the post-fixup
 scheme of ltrace's PowerPC port, with another way to see that a slot was filled.
 
 Why every state is valid. All of it happens while no thread runs. One aligned word of a slot is changed, the first,

@@ -6,24 +6,52 @@ what is asked about this memory is asked of the parent: the server remembers of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...errors import InputError
 from ...machines import facts_of
+from ..model import Refusal
 from .files import Files
 from .modules import Modules
 from .plt_slots import PltSlots
-from .post_fixup import PostFixup
-from .server import Machine, process_of, thread_number
+from .server import TRAP, Machine, Stop, process_of, thread_number
 from .sites import Sites
 
 if TYPE_CHECKING:
-    from .holder import Holder
-    from .registers import Registers
-    from .server import Stop
+    from collections.abc import Iterable
 
+    from ..job import Job
+    from ..model import Value
+    from .modules import Found
+    from .plt_slots import _Slot
+    from .registers import Registers
+    from .server import Server
 
 _SEQUENCE = 64  # bytes of code in which one that reserves memory has ended
+_MOST_STEPS = 1_000_000  # of one search for a symbol: 700 in glibc where the first library has it
+_PATIENCE, _FOR_EVER = 5.0, 3600.0  # seconds that one instruction may take: of several threads, of the only one
+_WAITED = "its first call had to wait for another thread: calls may be missing until the next first call"
+
+
+class Holder(Protocol):
+    """A program, as its processes see it. `asked`: the trap that is asked for at the end is still to come."""
+
+    server: Server
+    wish: Job
+    found: Found
+    asked: bool
+
+    def see(self, process: Process, thread: str, seen: Iterable[tuple[int, tuple[Value, ...]]]) -> None:
+        """Take the hits of a thread: numbers of targets, and arguments."""
+
+    def owe(self, stop: Stop) -> None:
+        """Keep a signal until its thread goes on."""
+
+    def hear(self, stop: Stop) -> Process | None:
+        """Take the news that a process has started another or become another program; return what it is now."""
+
+    def ask_to_stop(self) -> None:
+        """Ask for a stop of whatever runs."""
 
 
 class Process:
@@ -131,7 +159,7 @@ class Process:
             return self._fixups.enter(thread, address)
         lives = self.step_past(thread, address)
         if lives and address in self._fixups.stores:
-            self._fixups.stored(thread)
+            self._fixups.sweep(thread)
         return lives
 
     def step_past(self, thread: str, address: int) -> bool:
@@ -166,10 +194,10 @@ class Process:
         self.server.insert(address, kind)
         return True
 
-    def step(self, thread: str, address: int, patience: float = 3600.0) -> Stop | None:
+    def step(self, thread: str, address: int, patience: float = _FOR_EVER) -> Stop | None:
         """Let one thread execute the instruction at an address, or the sequence that begins there: as `Server.step`.
 
-        A function may begin with one, on any machine that has them, and `post_fixup` goes through code that has them.
+        A function may begin with one, on any machine that has them, and `PostFixup` goes through code that has them.
         """
         atomic = self.sites.stopped.atomic
         if atomic is None:
@@ -215,3 +243,104 @@ class Process:
         """Detach from it; it goes on without the server."""
         self.turn()
         self.server.let_go(self._thread)
+
+
+class PostFixup:
+    """What happens at the PLT entries that slots are led to (`plt_slots`), and where the dynamic linker fills them.
+
+    A thread stops at a PLT entry. Is the slot's function known, it goes on there: the program counter is set, and the
+    registers that the ABI wants; nothing is stepped over or taken out. Else it goes on to the dynamic linker, which
+    looks for the function and fills the slot. The first time the thread is stepped until the slot changes, which tells
+    where the instruction is that fills slots. From then on a breakpoint is at that instruction: the thread that stops
+    there executes it, alone, and the slot is led back before any other thread runs. So no call can come by a slot while
+    it is filled, and no thread runs alone for more than that one instruction, which waits for nothing. (ltrace's
+    breakpoint is behind the instruction, and other threads have to stand from the PLT entry on: the dynamic linker may
+    wait for a lock that one of them has.) Only the first time a thread is alone all the way; if it has to wait for
+    another there, all are let go, and the next call is stepped instead. So is the next one if a slot was filled by
+    another instruction, as the dynamic linker has one for itself where calls are audited.
+
+    Threads that make the same first call at once all pass the instruction, one after the other, and each finds the slot
+    led to its PLT entry and leads it back. Recursion, and resolvers of IFUNCs or signal handlers that make first calls
+    of their own, stop at other PLT entries, or at this one again: what a thread is waiting for is a list.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process, self._program = process, process.program
+        self.server, self.sites, self.slots = process.server, process.sites, process.slots
+        self.stores: set[int] = set()  # where instructions are that fill slots
+        self._learned = False  # whether all of them are known, as far as anybody has seen
+        self._pending: dict[str, list[_Slot]] = {}  # what each thread waits for, the newest last
+        self.leaving = False  # the trap that was asked for must not be taken for a step's, and nothing is seen any more
+
+    def enter(self, thread: str, entry: int) -> bool:
+        """Let a thread go on that has stopped at a PLT entry; return whether the process is still there."""
+        if self.sweep(thread):
+            self._learned = False
+        slot = self.slots.by_entry[entry]
+        if slot.words is None:
+            self.slots.resolved(slot)
+        if slot.words is not None:
+            self.server.set_registers(thread, slot.loaded())
+            return True
+        if not self._process.step_past(thread, entry):
+            return False
+        self._pending.setdefault(thread, []).append(slot)
+        return self._learned or self.leaving or self._learn(thread, slot)
+
+    def sweep(self, thread: str) -> bool:
+        """Lead back what has been filled of the slots that a thread waits for; return whether any was."""
+        pending = self._pending.pop(thread, [])
+        waiting = [slot for slot in pending if not self.slots.resolved(slot)]
+        if waiting:
+            self._pending[thread] = waiting
+        return len(waiting) < len(pending)
+
+    def _learn(self, thread: str, slot: _Slot) -> bool:
+        """Step a thread until its slot is filled; return whether the process is still there."""
+        patience = _PATIENCE if len(self.server.threads()) > 1 else _FOR_EVER
+        for _ in range(_MOST_STEPS):
+            before = self.server.counter(self.server.registers(thread))
+            if before in self.sites.kinds:
+                if not self._process.look(Stop(TRAP, thread)):
+                    return False
+                if slot not in self._pending.get(thread, ()):  # by an instruction that is known after all
+                    self._learned = True
+                if self._learned:  # or a call within was first
+                    return True
+                continue
+            stop = self._process.step(thread, before, patience)
+            if stop is None:
+                self._program.found.refuse([Refusal(slot.target.title, _WAITED)])
+                return self._interrupt()
+            if stop.exited is not None:
+                self._process.ended(stop)
+                return False
+            if not stop.trapped:
+                if not stop.event:
+                    self._program.owe(stop)
+                elif self._program.hear(stop) is not self._process:
+                    return True
+            elif self.slots.resolved(slot):
+                self.sweep(thread)
+                if self.sites.hook(before):
+                    self.stores.add(before)
+                    self._learned = True
+                return True
+        return True
+
+    def _interrupt(self) -> bool:
+        """The thread waits for another: ask for the end of its step; return whether the process is still there.
+
+        What is asked for may come later, to another thread: gdbserver stops all to send it, which ends the step.
+        """
+        self._program.ask_to_stop()
+        stop = None
+        while stop is None:
+            stop = self.server.wait(1.0)
+        if stop.exited is not None:
+            self._process.ended(stop)
+        elif stop.event:
+            self._program.hear(stop)
+        elif not stop.trapped:
+            self._program.owe(stop)
+        return self._process.exited is None

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from ..job import Job
     from ..model import Value
-    from .holder import Stepped
     from .server import Server, Stop
 
 # Seconds after which an interrupt that hasn't come is lost: gdbserver sends it to the program's process group, which a
@@ -89,7 +88,7 @@ class Program:
         """Ask for a stop of whatever runs."""
         self.interrupts.ask()
 
-    def see(self, process: Stepped, thread: str, seen: Iterable[tuple[int, tuple[Value, ...]]]) -> None:
+    def see(self, process: Process, thread: str, seen: Iterable[tuple[int, tuple[Value, ...]]]) -> None:
         """Take the hits of a thread: numbers of targets, and arguments."""
         now, tid = time.monotonic_ns(), thread_number(thread)
         for number, values in seen:
