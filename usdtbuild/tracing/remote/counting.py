@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...elf.image import MAGIC, Image
-from ...errors import InputError, UsageError
+from ...errors import InputError
 from ...folders import folder as folder_of
 from ...inspection.process import FileMapping, MappedFile, mapped_file, maps_lines, open_mapped
 from ...inspection.targets import Loaded
@@ -32,7 +32,7 @@ from ..model import Refusal, Totals
 from ..selection import targets_in
 from ..spawn import Spawned
 from ..tracer import Tracer
-from .emulator import not_begun, prefix_of
+from .emulator import environment, not_begun, prefix_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -157,18 +157,13 @@ class Counting(Tracer):
 
     def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
         """Start the program under the emulator. Raises UsdtError."""
-        wish, words = self.wish, self.wish.emulator
-        if shutil.which(words[0]) is None:
-            raise UsageError(f"there is no emulator {words[0]!r}; install it (qemu-user)")
-        environment = dict(wish.env if wish.env is not None else os.environ)
-        if wish.sysroot:
-            environment.setdefault("QEMU_LD_PREFIX", wish.sysroot)
+        wish, env = self.wish, environment(self.wish)
         option = ",folder=".join(str(part).replace(",", ",,") for part in (plugin(), self._folder))
-        line = [*words, "-plugin", option, *wish.argv]
+        line = [*wish.emulator, "-plugin", option, *wish.argv]
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             listening.bind(str(self._folder / "link"))
             listening.listen(1)
-            self._program = Spawned(line, wish.cwd, environment, streams=(stdin, stdout, stderr)).begin()
+            self._program = Spawned(line, wish.cwd, env, streams=(stdin, stdout, stderr)).begin()
             self._link = self._accept(listening, self._program)
         credentials = self._link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         (self.pid, _, _) = struct.unpack("3i", credentials)
@@ -185,19 +180,20 @@ class Counting(Tracer):
                     return
             code = program.wait(_PATIENCE)
             if code is not None:
-                raise not_begun(self.wish.emulator[0], code, self.wish.argv[0], self.wish.cwd)
+                raise not_begun(self.wish, code)
             return
 
     def _accept(self, listening: socket.socket, program: Spawned) -> socket.socket:
-        deadline, name = time.monotonic() + _PATIENCE, self.wish.emulator[0]
+        deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             code = program.poll()
             if select.select([listening], [], [], 0.02 if code is None else 0.0)[0]:
                 return listening.accept()[0]
             if code is not None:
-                raise not_begun(name, code, self.wish.argv[0], self.wish.cwd)
+                raise not_begun(self.wish, code)
         program.kill()
         program.wait()
+        name = self.wish.emulator[0]
         raise TracerError(f"{name} doesn't load the plugin; is it an emulator of user programs (qemu-user)?")
 
     # -- what the plugin asks ----------------------------------------------------------------------------------------

@@ -17,17 +17,29 @@ from ..spawn import Spawned
 from .packets import Link, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ...errors import UsdtError
+    from ..job import Job
 
 _PATIENCE = 30.0  # seconds for an emulator to listen
 
 
-def not_begun(emulator: str, code: int, program: str, cwd: str) -> UsdtError:
+def environment(wish: Job) -> dict[str, str]:
+    """Return what the job's emulator is started with. Raises UsageError if there is no such emulator."""
+    if shutil.which(wish.emulator[0]) is None:
+        raise UsageError(f"there is no emulator {wish.emulator[0]!r}; install it (qemu-user)")
+    found = dict(wish.env if wish.env is not None else os.environ)
+    if wish.sysroot:
+        found.setdefault("QEMU_LD_PREFIX", wish.sysroot)
+    return found
+
+
+def not_begun(wish: Job, code: int) -> UsdtError:
     """Return why an emulator has ended before its program began: it may have said nothing itself."""
+    program = wish.argv[0]
     try:
-        descriptor = os.open(Path(cwd, program), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(Path(wish.cwd, program), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.read(descriptor, 1)  # folders can be opened
         finally:
@@ -37,45 +49,38 @@ def not_begun(emulator: str, code: int, program: str, cwd: str) -> UsdtError:
         cure = f"emulators don't look in PATH: {found}" if found else ""
         return InputError(program, f"can't be run: {(error.strerror or str(error)).lower()}", cure)
     why = "that is no program of its machine, or its dynamic linker isn't found (-L DIR)"
-    return TracerError(f"{emulator} ended before {program} began (exit code {code}): {why}")
+    return TracerError(f"{wish.emulator[0]} ended before {program} began (exit code {code}): {why}")
 
 
 class Emulator:
     """A program under an emulator, which waits at its first instruction."""
 
-    def __init__(
-        self, words: Sequence[str], argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, sysroot: str,
-        streams: Sequence[IO[bytes] | None],
-    ) -> None:  # fmt: skip
-        """Start it. `words` are the emulator and its options. Raises UsageError, TracerError."""
-        if not words or shutil.which(words[0]) is None:
-            raise UsageError(f"there is no emulator {words[0] if words else ''!r}; install it (qemu-user)")
-        environment = dict(env if env is not None else os.environ)
-        if sysroot:
-            environment.setdefault("QEMU_LD_PREFIX", sysroot)
+    def __init__(self, wish: Job, streams: Sequence[IO[bytes] | None]) -> None:
+        """Start it. Raises UsageError, TracerError."""
+        env = environment(wish)
         # A private folder: nobody else can listen in our name, or connect before us.
-        self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-"))
-        socket = self._folder / "server"
-        self.name = words[0]
+        folder = Path(tempfile.mkdtemp(prefix="usdtbuild-"))
+        words = [*wish.emulator, "-g", str(folder / "server"), *wish.argv]
         try:
-            self.process = Spawned([*words, "-g", str(socket), *argv], cwd, environment, streams=streams).begin()
-            self.link = self._connect(socket, argv[0], cwd)
+            self.process = Spawned(words, wish.cwd, env, streams=streams).begin()
+            self.link = self._connect(folder / "server", wish)
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def _connect(self, socket: Path, program: str, cwd: str) -> Link:
+    def _connect(self, socket: Path, wish: Job) -> Link:
+        name = wish.emulator[0]
         deadline = time.monotonic() + _PATIENCE
         while self.process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(TracerError):
                 link = connect(str(socket))
-                link.name = self.name
+                link.name = name
                 return link
             time.sleep(0.002)
         code = self.process.poll()
         if code is None:
             self.kill()
-            raise TracerError(f"{self.name} doesn't listen for gdb; is it an emulator of user programs (qemu-user)?")
-        raise not_begun(self.name, code, program, cwd)
+            raise TracerError(f"{name} doesn't listen for gdb; is it an emulator of user programs (qemu-user)?")
+        raise not_begun(wish, code)
 
     def threads(self) -> int:
         """Return how many threads the emulator has: those of the program, and what it needs itself."""

@@ -57,8 +57,7 @@ class Remote(Tracer):
         """Connect, and arm what is there; the program goes on. Raises UsdtError."""
         wish = self.wish
         if wish.emulator:
-            streams = (stdin, stdout, stderr)
-            self._emulator = Emulator(wish.emulator, wish.argv, wish.cwd, wish.env, wish.sysroot, streams)
+            self._emulator = Emulator(wish, (stdin, stdout, stderr))
         link = self._emulator.link if self._emulator else connect(wish.remote)
         self._link = link
         link.end = time.monotonic() + wish.duration
