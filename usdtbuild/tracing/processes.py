@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from typing import TYPE_CHECKING
 
 from ..apart import apart
@@ -22,7 +23,6 @@ from .loader import find_loader
 from .maps import has_ended
 from .model import Refusal
 from .running import status_field
-from .taken import Taken
 from .tracees import FOLLOW
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 # What the kernel says of a process that has ended: to ptrace and to who writes its memory, to who opens its files.
 _ENDED = (ProcessLookupError, FileNotFoundError)
 
+# Seconds between two looks for armed sites that perf, bpftrace or a debugger has changed. What comes there takes the
+# hits, and when it goes the file's own code is there again; nothing tells of it.
+_LOOKS = 1.0
+
 _FORKS = (ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE)
 
 
@@ -52,7 +56,7 @@ class Processes:
         self.names: dict[int, str] = {}
         self._leaving = False  # everything is being put back
         self.arming = Arming(tracees, wish, owner)
-        self._taken = Taken()
+        self._next_look = 0.0  # at what others have changed
         self.chosen = Chosen(wish, owner, self.arming.tell_refusals)
         tracees.astray, tracees.tells = self._bring_back, self._tells
 
@@ -282,7 +286,9 @@ class Processes:
         told = {one for process in self.known.values() if (one := process.notice) is not None and one.take_flag()}
         for process in [one for one in self.known.values() if one.notice in told]:
             self._libraries_changed(process)
-        self.arming.tell_refusals(self._taken.look(self.known.values()))
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOKS
+            self.arming.tell_refusals([taken for process in self.known.values() for taken in process.taken()])
 
     def _libraries_changed(self, process: Process) -> None:
         if self._leaving:  # whoever tells us now only has to go on; what is armed late could end the way back
@@ -310,20 +316,16 @@ class Processes:
             if thread.stopped and thread.trapped:
                 self._trapped(thread)
 
-    def _learn_children(self, process: Process) -> None:
-        """Know the children that a standing process has forked without anybody's having looked: they have its
-        breakpoints, and can't have any more of them."""
-        for stop in self.tracees.unseen:
-            thread = self.tracees.threads.get(stop.tid)
-            if thread is not None and thread.pid == process.pid and stop.event in _FORKS:
-                self._forked(thread, stop)
-
     def _let_go(self, process: Process) -> list[Refusal]:
         """Put everything back in a process, and let it go; return what was not traced to the end."""
         refusals: list[Refusal] = []
         with contextlib.suppress(TracerError, OSError):
             with self._standing(process):
-                self._learn_children(process)
+                # Children that it has forked without anybody's having looked have its breakpoints, and can't have more.
+                for stop in self.tracees.unseen:
+                    thread = self.tracees.threads.get(stop.tid)
+                    if thread is not None and thread.pid == process.pid and stop.event in _FORKS:
+                        self._forked(thread, stop)
                 self._finish_traps(process)
                 refusals = process.put_back()
             self.tracees.stop(process.pid)
