@@ -195,34 +195,25 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 	return far && live_exchange_page(at, &jump, 4, PROT_READ | PROT_EXEC | rights_at(at));
 }
 
-static int64_t extend(uint32_t value, unsigned bits)
+/* B and BL, B.cond, CBZ and CBNZ, TBZ and TBNZ (Arm ARM C4.1.66). 0: no branch. */
+static intptr_t branch_of(uint32_t word)
 {
-	return (int64_t)((uint64_t)value << (64 - bits)) >> (64 - bits);
+	if ((word & 0x7c000000u) == 0x14000000u)
+		return live_extend(word & 0x3ffffff, 26) * 4;
+	if ((word & 0xff000000u) == 0x54000000u || (word & 0x7e000000u) == 0x34000000u)
+		return live_extend(word >> 5 & 0x7ffff, 19) * 4;
+	return (word & 0x7e000000u) == 0x36000000u ? live_extend(word >> 5 & 0x3fff, 14) * 4 : 0;
 }
 
-/* B and BL, B.cond, CBZ and CBNZ, TBZ and TBNZ (Arm ARM C4.1.66). */
-void live_machine_jumps(
-	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
-	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data)
+void live_machine_jumps(const live_segment *code, live_guard *guard)
 {
 	uintptr_t at;
 
-	(void)module;
-	(void)function;
 	for (at = (code->start + 3) & ~(uintptr_t)3; at + 4 <= code->end; at += 4) {
-		uint32_t word = live_word(at);
-		uintptr_t target;
+		intptr_t distance = branch_of(live_word(at));
 
-		if ((word & 0x7c000000u) == 0x14000000u)
-			target = at + (uintptr_t)(extend(word & 0x3ffffff, 26) * 4);
-		else if ((word & 0xff000000u) == 0x54000000u || (word & 0x7e000000u) == 0x34000000u)
-			target = at + (uintptr_t)(extend(word >> 5 & 0x7ffff, 19) * 4);
-		else if ((word & 0x7e000000u) == 0x36000000u)
-			target = at + (uintptr_t)(extend(word >> 5 & 0x3fff, 14) * 4);
-		else
-			continue;
-		if (wanted(data, target))
-			found(data, at, target);
+		if (distance)
+			live_branch(guard, at, distance);
 	}
 }
 

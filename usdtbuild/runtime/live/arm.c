@@ -354,15 +354,10 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 
 /* -- branches ---------------------------------------------------------------------------------------------------- */
 
-static int32_t extend(uint32_t value, unsigned bits)
-{
-	return (int32_t)(value << (32 - bits)) >> (32 - bits);
-}
-
 /* B, BL and BLX of A32. 0: no branch. */
 static int32_t arm_distance(uint32_t word)
 {
-	return (word & 0x0e000000u) == 0x0a000000u ? extend(word & 0xffffff, 24) * 4 + 8 : 0;
+	return (word & 0x0e000000u) == 0x0a000000u ? live_extend(word & 0xffffff, 24) * 4 + 8 : 0;
 }
 
 /* B of one half and of two, CBZ, BL (A8.8.18, A8.8.25, A8.8.29). */
@@ -371,18 +366,18 @@ static int32_t thumb_distance(uint32_t half, uint32_t following)
 	uint32_t sign = half >> 10 & 1, j1 = following >> 13 & 1, j2 = following >> 11 & 1;
 
 	if ((half & 0xf000) == 0xd000 && (half & 0x0f00) < 0x0e00)
-		return extend(half & 0xff, 8) * 2 + 4;
+		return live_extend(half & 0xff, 8) * 2 + 4;
 	if ((half & 0xf800) == 0xe000)
-		return extend(half & 0x7ff, 11) * 2 + 4;
+		return live_extend(half & 0x7ff, 11) * 2 + 4;
 	if ((half & 0xf500) == 0xb100)
 		return (int32_t)((half >> 9 & 1) << 6 | (half >> 3 & 31) << 1) + 4;
 	if ((half & 0xf800) != 0xf000 || !(following & 0x8000))
 		return 0;
 	if (following & 0x5000)
-		return extend(sign << 24 | (1 ^ j1 ^ sign) << 23 | (1 ^ j2 ^ sign) << 22 | (half & 0x3ff) << 12 | (following & 0x7ff) << 1, 25) + 4;
+		return live_extend(sign << 24 | (1 ^ j1 ^ sign) << 23 | (1 ^ j2 ^ sign) << 22 | (half & 0x3ff) << 12 | (following & 0x7ff) << 1, 25) + 4;
 	if ((half >> 6 & 15) >= 14)
 		return 0;
-	return extend(sign << 20 | j2 << 19 | j1 << 18 | (half & 0x3f) << 12 | (following & 0x7ff) << 1, 21) + 4;
+	return live_extend(sign << 20 | j2 << 19 | j1 << 18 | (half & 0x3f) << 12 | (following & 0x7ff) << 1, 21) + 4;
 }
 
 /* Whether an instruction of Thumb begins at `at`, as those from `function` on tell, whose bit 0 says Thumb; 0 where `at` is data. */
@@ -396,22 +391,20 @@ static int begins(uintptr_t function, uintptr_t at)
 }
 
 /* Each half is read as both; of a branch that goes where none may, the function that it stands in, or a mapping symbol before, says which it is. */
-void live_machine_jumps(
-	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
-	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data)
+void live_machine_jumps(const live_segment *code, live_guard *guard)
 {
-	uintptr_t at;
+	uintptr_t at, function;
 
-	(void)module;
 	for (at = (code->start + 3) & ~(uintptr_t)3; at + 4 <= code->end; at += 2) {
 		uint32_t first = half_at(at), second = half_at(at + 2);
 		int32_t distance = thumb_distance(first, second);
 
-		if (distance && wanted(data, at + (uintptr_t)distance) && begins(function(data, at), at))
-			found(data, at, at + (uintptr_t)distance);
+		if (distance && live_is_guarded(guard, at + (uintptr_t)distance) && begins(live_function_of(guard, at), at))
+			live_branch(guard, at, distance);
 		distance = at % 4 ? 0 : arm_distance(first | second << 16);
-		if (distance && wanted(data, at + (uintptr_t)distance) && function(data, at) && !(function(data, at) & 1))
-			found(data, at, at + (uintptr_t)distance);
+		function = distance && live_is_guarded(guard, at + (uintptr_t)distance) ? live_function_of(guard, at) : 0;
+		if (function && !(function & 1))
+			live_branch(guard, at, distance);
 	}
 }
 

@@ -270,19 +270,19 @@ static void find_promise(live_point *points, size_t count, unsigned *n, unsigned
 
 /* -- branches --------------------------------------------------------------------------------------------------- */
 
-typedef struct guard {
+struct live_guard {
 	live_point **points; /* by address of the padding */
 	size_t count;
 	const functions *found;
-	unsigned m, nops; /* promised, in bytes */
-} guard;
+	unsigned nops; /* promised, in bytes */
+};
 
 static uintptr_t low_of(const live_point *point)
 {
 	return point->shown.address - point->landing_pad - point->padding;
 }
 
-static live_point *guarded(guard *g, uintptr_t address)
+static live_point *guarded(const live_guard *g, uintptr_t address)
 {
 	size_t low = 0, high = g->count;
 
@@ -297,9 +297,9 @@ static live_point *guarded(guard *g, uintptr_t address)
 	return low && address <= g->points[low - 1]->shown.address + g->points[low - 1]->nops ? g->points[low - 1] : NULL;
 }
 
-static int is_wanted(void *data, uintptr_t address)
+int live_is_guarded(const live_guard *g, uintptr_t address)
 {
-	const live_point *point = guarded(data, address);
+	const live_point *point = guarded(g, address);
 	uintptr_t at;
 
 	if (!point)
@@ -310,9 +310,8 @@ static int is_wanted(void *data, uintptr_t address)
 		|| (address == at + point->nops && point->shown.reason);
 }
 
-static uintptr_t function_of(void *data, uintptr_t address)
+uintptr_t live_function_of(const live_guard *g, uintptr_t address)
 {
-	guard *g = data;
 	functions marks = {g->found->marks, g->found->mark_count, NULL, 0, {0}};
 	size_t index;
 
@@ -325,13 +324,16 @@ static uintptr_t function_of(void *data, uintptr_t address)
 		? g->found->all[index - 1].address | g->found->all[index - 1].mode : address - 64;
 }
 
-static void jump_found(void *data, uintptr_t source, uintptr_t target)
+void live_branch(const live_guard *g, uintptr_t source, intptr_t distance)
 {
-	guard *g = data;
-	live_point *point = guarded(data, target);
-	uintptr_t at = point->shown.address;
-	size_t index = live_at_or_after(g->found, source + 1);
+	uintptr_t target = source + (uintptr_t)distance, at;
+	live_point *point = guarded(g, target);
+	size_t index;
 
+	if (!live_is_guarded(g, target))
+		return;
+	at = point->shown.address;
+	index = live_at_or_after(g->found, source + 1);
 	if (target == at + point->nops) { /* NOPs too many, that align a loop's head: the entry's own come before them */
 		if (point->shown.reason && !strcmp(point->shown.reason, "entry-long") && target % 8 == 0) {
 			point->shown.reason = point->shown.detail = NULL;
@@ -346,7 +348,7 @@ static void jump_found(void *data, uintptr_t source, uintptr_t target)
 	}
 }
 
-static void look_for_jumps(live_module *module, live_point *points, size_t count, guard *g)
+static void look_for_jumps(live_module *module, live_point *points, size_t count, live_guard *g)
 {
 	size_t i, j;
 	unsigned k;
@@ -365,7 +367,7 @@ static void look_for_jumps(live_module *module, live_point *points, size_t count
 		g->points[j] = point;
 	}
 	for (k = 0; g->count && k < module->code_count; k++)
-		live_machine_jumps(module, &module->code[k], is_wanted, function_of, jump_found, g);
+		live_machine_jumps(&module->code[k], g);
 }
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */
@@ -435,7 +437,7 @@ int live_read_functions(live_module *module, const live_file *file, live_list *l
 	size_t first = list->count, i, count;
 	unsigned k, parameter_count = 0;
 	int error = 0, any = 0;
-	guard g = {0};
+	live_guard g = {0};
 
 	for (k = 0; k < 2; k++)
 		any |= live_section(file, names[k], NULL) != NULL;

@@ -228,6 +228,11 @@ typedef struct live_list {
 LIVE_HIDDEN live_point *live_append(live_list *list);
 LIVE_HIDDEN int live_read_probes(live_module *module, const live_file *file, live_list *list);
 LIVE_HIDDEN int live_read_functions(live_module *module, const live_file *file, live_list *list);
+/* Where no branch may go; whether an address is such a place; where decoding may begin for one, or 0; and a branch that leads so far. */
+typedef struct live_guard live_guard;
+LIVE_HIDDEN int live_is_guarded(const live_guard *guard, uintptr_t address);
+LIVE_HIDDEN uintptr_t live_function_of(const live_guard *guard, uintptr_t address);
+LIVE_HIDDEN void live_branch(const live_guard *guard, uintptr_t at, intptr_t distance);
 LIVE_HIDDEN int live_is_code(const live_module *module, uintptr_t address); /* 1 + the segment's number, or 0 */
 LIVE_HIDDEN size_t live_code_left(const live_module *module, unsigned segment, uintptr_t address); /* bytes that may be read there */
 
@@ -337,6 +342,12 @@ LIVE_HIDDEN const char *live_word_room(const live_point *point, const char **det
 /* For live_machine_hook(): memory in reach of `at` that jumps to `hook`, whose address is behind `code`. NULL. */
 LIVE_HIDDEN unsigned char *live_hook_stub(uintptr_t at, const void *code, size_t size, void (*hook)(void));
 
+/* A number of so many bits, whose highest is its sign. */
+static inline intptr_t live_extend(uint32_t value, unsigned bits)
+{
+	return (int32_t)(value << (32 - bits)) >> (32 - bits);
+}
+
 static inline uint32_t live_word(uintptr_t at)
 {
 	uint32_t word;
@@ -373,10 +384,8 @@ LIVE_HIDDEN unsigned live_machine_nop(const unsigned char *at, size_t left);
 LIVE_HIDDEN unsigned live_machine_pad(const unsigned char *at, size_t left);
 /* The padding, in bytes, of a function at `at` that can be patched and stands in no table; 0 if it isn't one. */
 LIVE_HIDDEN unsigned live_machine_hotpatch(const unsigned char *at);
-/* Branches in the segment that go to an address for which `wanted` says so: calls `found` with both. `function` tells where decoding may begin for an address. */
-LIVE_HIDDEN void live_machine_jumps(
-	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
-	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data);
+/* Tell of the branches in the segment that go where none may. */
+LIVE_HIDDEN void live_machine_jumps(const live_segment *code, live_guard *guard);
 /* A jump from the dynamic linker's empty hook to `hook`. 0 if it can't be done. */
 LIVE_HIDDEN int live_machine_hook(uintptr_t at, void (*hook)(void));
 /* Rights of a module's code pages beside those of its program headers, which a change of rights must not take away. */

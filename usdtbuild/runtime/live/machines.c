@@ -145,15 +145,9 @@ DEFAULT int live_machine_hook(uintptr_t at, void (*hook)(void))
 }
 
 #if !SEPARATE
-DEFAULT void live_machine_jumps(
-	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
-	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data)
+DEFAULT void live_machine_jumps(const live_segment *code, live_guard *guard)
 {
-	(void)module;
 	(void)code;
-	(void)wanted;
-	(void)function;
-	(void)found;
-	(void)data;
+	(void)guard;
 }
 #endif

@@ -162,19 +162,15 @@ static intptr_t branch_of(uint32_t word)
 	return (word & 0xfc000002u) == 0x40000000u ? (int16_t)(word & 0xfffc) : 0;
 }
 
-void live_machine_jumps(
-	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
-	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data)
+void live_machine_jumps(const live_segment *code, live_guard *guard)
 {
 	uintptr_t at;
 
-	(void)module;
-	(void)function;
 	for (at = (code->start + 3) & ~(uintptr_t)3; at + 4 <= code->end; at += 4) {
 		intptr_t distance = branch_of(live_word(at));
 
-		if (distance && wanted(data, at + (uintptr_t)distance))
-			found(data, at, at + (uintptr_t)distance);
+		if (distance)
+			live_branch(guard, at, distance);
 	}
 }
 

@@ -265,39 +265,30 @@ void live_machine_stub(live_point *point, unsigned char *stub)
 
 /* -- branches ---------------------------------------------------------------------------------------------------- */
 
-static intptr_t extend(uint32_t value, unsigned bits)
-{
-	return (intptr_t)((uint64_t)value << (64 - bits)) >> (64 - bits);
-}
-
 /* JAL and branches (2.5), c.j, c.beqz and c.bnez (16.4). 0: no branch. */
 static intptr_t branch_of(uint32_t word)
 {
 	if ((word & 0x7f) == 0x6f)
-		return extend((word >> 31) << 20 | (word >> 12 & 0xff) << 12 | (word >> 20 & 1) << 11 | (word >> 21 & 0x3ff) << 1, 21);
+		return live_extend((word >> 31) << 20 | (word >> 12 & 0xff) << 12 | (word >> 20 & 1) << 11 | (word >> 21 & 0x3ff) << 1, 21);
 	if ((word & 0x7f) == 0x63)
-		return extend((word >> 31) << 12 | (word >> 7 & 1) << 11 | (word >> 25 & 0x3f) << 5 | (word >> 8 & 15) << 1, 13);
+		return live_extend((word >> 31) << 12 | (word >> 7 & 1) << 11 | (word >> 25 & 0x3f) << 5 | (word >> 8 & 15) << 1, 13);
 	if ((word & 0xe003) == 0xa001)
-		return extend((word >> 12 & 1) << 11 | (word >> 8 & 1) << 10 | (word >> 9 & 3) << 8 | (word >> 6 & 1) << 7 | (word >> 7 & 1) << 6
+		return live_extend((word >> 12 & 1) << 11 | (word >> 8 & 1) << 10 | (word >> 9 & 3) << 8 | (word >> 6 & 1) << 7 | (word >> 7 & 1) << 6
 				| (word >> 2 & 1) << 5 | (word >> 11 & 1) << 4 | (word >> 3 & 7) << 1, 12);
 	if ((word & 0xc003) == 0xc001)
-		return extend((word >> 12 & 1) << 8 | (word >> 5 & 3) << 6 | (word >> 2 & 1) << 5 | (word >> 10 & 3) << 3 | (word >> 3 & 3) << 1, 9);
+		return live_extend((word >> 12 & 1) << 8 | (word >> 5 & 3) << 6 | (word >> 2 & 1) << 5 | (word >> 10 & 3) << 3 | (word >> 3 & 3) << 1, 9);
 	return 0;
 }
 
-void live_machine_jumps(
-	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
-	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data)
+void live_machine_jumps(const live_segment *code, live_guard *guard)
 {
 	uintptr_t at;
 
-	(void)module;
-	(void)function;
 	for (at = (code->start + 1) & ~(uintptr_t)1; at + 4 <= code->end; at += (half_at(at) & 3) == 3 ? 4 : 2) {
 		intptr_t distance = branch_of(word_at(at));
 
-		if (distance && wanted(data, at + (uintptr_t)distance))
-			found(data, at, at + (uintptr_t)distance);
+		if (distance)
+			live_branch(guard, at, distance);
 	}
 }
 

@@ -230,20 +230,16 @@ static intptr_t branch_of(const uint8_t *at)
 	return at[0] == 0xc0 && (at[1] & 14) == 4 ? (intptr_t)far * 2 : 0;
 }
 
-void live_machine_jumps(
-	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
-	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data)
+void live_machine_jumps(const live_segment *code, live_guard *guard)
 {
 	static const uint8_t lengths[] = {2, 4, 4, 6};
 	const uint8_t *at = (const uint8_t *)((code->start + 1) & ~(uintptr_t)1);
 
-	(void)module;
-	(void)function;
 	for (; (uintptr_t)at + 6 <= code->end; at += lengths[*at >> 6]) {
 		intptr_t distance = branch_of(at);
 
-		if (distance && wanted(data, (uintptr_t)at + (uintptr_t)distance))
-			found(data, (uintptr_t)at, (uintptr_t)at + (uintptr_t)distance);
+		if (distance)
+			live_branch(guard, (uintptr_t)at, distance);
 	}
 }
 

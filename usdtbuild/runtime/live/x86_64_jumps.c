@@ -129,13 +129,10 @@ static int is_instruction(uintptr_t from, uintptr_t place, uintptr_t end)
 	return 0;
 }
 
-void live_machine_jumps(
-	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
-	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data)
+void live_machine_jumps(const live_segment *code, live_guard *guard)
 {
 	const unsigned char *at = (const unsigned char *)code->start, *end = (const unsigned char *)code->end;
 
-	(void)module;
 	for (; at + 6 <= end; at++) {
 		uintptr_t target, place = (uintptr_t)at;
 		int32_t distance;
@@ -151,8 +148,8 @@ void live_machine_jumps(
 		} else {
 			continue;
 		}
-		if (wanted(data, target) && is_instruction(function(data, place), place, code->end))
-			found(data, place, target);
+		if (live_is_guarded(guard, target) && is_instruction(live_function_of(guard, place), place, code->end))
+			live_branch(guard, place, (intptr_t)(target - place));
 	}
 }
 
