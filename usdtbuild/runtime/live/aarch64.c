@@ -32,7 +32,7 @@ static uint32_t branch(uintptr_t from, uintptr_t to)
 	return 0x14000000u | ((uint32_t)((intptr_t)(to - from) >> 2) & 0x03ffffffu);
 }
 
-enum { FORM_SITE = 1, FORM_TAIL, FORM_ENTRY };
+enum { FORM_SITE = 1, FORM_TAIL };
 
 void live_machine_site(live_point *point)
 {
@@ -47,16 +47,6 @@ void live_machine_site(live_point *point)
 		live_refuse(point, "patched", "a branch stands there already: another patcher's");
 	else if (word != NOP && (word & 0xffe0001fu) != 0xd4200000u) /* brk: it may be gone when the point is to be switched on */
 		live_refuse(point, "changed", "no NOP stands there");
-}
-
-const char *live_machine_entry_room(const live_point *point, const char **detail)
-{
-	return live_word_room(point, detail);
-}
-
-void live_machine_entry(live_point *point)
-{
-	live_plain_entry(point, FORM_ENTRY);
 }
 
 /* What live_arm64_hit saves: x0 to x18 in order; the interrupted stack pointer is as far from there. */
@@ -137,7 +127,7 @@ enum { COUNT_WORD = 80 };
 
 void live_machine_stub(live_point *point, unsigned char *stub)
 {
-	int is_entry = point->form == FORM_ENTRY;
+	int is_entry = point->form == LIVE_ENTRY;
 	size_t size = is_entry ? sizeof entry_code : sizeof site_code, end = sizeof common_code + size - 4;
 	uint64_t words[3] = {
 		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_arm64_enter : (uint64_t)live_arm64_hit};

@@ -156,7 +156,6 @@ typedef struct live_point {
 	uint8_t segment;
 	uint8_t original[8];           /* bytes of the point, as they were found */
 	uint8_t padding, landing_pad, nops, first_nop; /* of entries: bytes */
-	uint8_t n, m;                  /* of entries, in the compiler's NOPs */
 	uint8_t failed;                /* in the run that is going on */
 	uint32_t key;                  /* live_key() of its name */
 	uint32_t same;                 /* 1 + the next point of the module's in the same chain of `chains`, or 0 */
@@ -335,10 +334,9 @@ LIVE_HIDDEN int live_index(const char **at, const char *end, int32_t *offset);
 /* live_machine_step() where one store of an aligned word does it: `off` and `jump` are the words. */
 LIVE_HIDDEN int live_word_step(const live_point *point, uint32_t off, uint32_t jump, int by_page, int on, int step, live_store *store);
 
-/* live_machine_entry() where the NOPs are what is replaced, and hits go on behind them. */
-LIVE_HIDDEN void live_plain_entry(live_point *point, unsigned form);
-/* live_machine_entry_room() where one NOP of a word is all that a patch needs. */
-LIVE_HIDDEN const char *live_word_room(const live_point *point, const char **detail);
+/* live_machine_entry() where the NOPs are what is replaced, and hits go on behind them; which nearly every machine has. */
+enum { LIVE_ENTRY = 255 }; /* the form */
+LIVE_HIDDEN void live_plain_entry(live_point *point);
 /* For live_machine_hook(): memory in reach of `at` that jumps to `hook`, whose address is behind `code`. NULL. */
 LIVE_HIDDEN unsigned char *live_hook_stub(uintptr_t at, const void *code, size_t size, void (*hook)(void));
 
@@ -390,7 +388,7 @@ LIVE_HIDDEN void live_machine_jumps(const live_segment *code, live_guard *guard)
 LIVE_HIDDEN int live_machine_hook(uintptr_t at, void (*hook)(void));
 /* Rights of a module's code pages beside those of its program headers, which a change of rights must not take away. */
 LIVE_HIDDEN int live_machine_rights(const live_module *module);
-/* What the compiler's N,M must have room for; a reason or NULL. */
+/* What the compiler's N,M must have room for, a NOP of a word if a machine's file says nothing else; a reason or NULL. */
 LIVE_HIDDEN const char *live_machine_entry_room(const live_point *point, const char **detail);
 
 /* -- frames.c --------------------------------------------------------------------------------------------------- */

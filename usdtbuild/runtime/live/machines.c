@@ -56,19 +56,11 @@ int live_word_step(const live_point *point, uint32_t off, uint32_t jump, int by_
 	return step == 0;
 }
 
-void live_plain_entry(live_point *point, unsigned form)
+void live_plain_entry(live_point *point)
 {
-	point->form = (uint8_t)form;
+	point->form = LIVE_ENTRY;
 	point->resume = point->shown.address + point->nops;
 	memcpy(point->original, (const void *)point->shown.address, sizeof point->original);
-}
-
-const char *live_word_room(const live_point *point, const char **detail)
-{
-	if (point->nops >= 4)
-		return NULL;
-	*detail = "a patch needs one NOP at the entry";
-	return "too-small";
 }
 
 unsigned char *live_hook_stub(uintptr_t at, const void *code, size_t size, void (*hook)(void))
@@ -123,6 +115,19 @@ DEFAULT int live_machine_prepare(live_module *module, char *room, size_t size)
 	(void)room;
 	(void)size;
 	return 0;
+}
+
+DEFAULT void live_machine_entry(live_point *point)
+{
+	live_plain_entry(point);
+}
+
+DEFAULT const char *live_machine_entry_room(const live_point *point, const char **detail)
+{
+	if (point->nops >= 4)
+		return NULL;
+	*detail = "a patch needs one NOP at the entry";
+	return "too-small";
 }
 
 DEFAULT unsigned live_machine_hotpatch(const unsigned char *at)

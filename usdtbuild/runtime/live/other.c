@@ -25,11 +25,6 @@ const char *live_machine_entry_room(const live_point *point, const char **detail
 	return "machine";
 }
 
-void live_machine_entry(live_point *point)
-{
-	live_machine_site(point);
-}
-
 int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
 {
 	(void)text;

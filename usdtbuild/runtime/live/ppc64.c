@@ -24,7 +24,7 @@ const unsigned live_stub_size = 160;
 const intptr_t live_reach = (intptr_t)30 << 20, live_far_reach = 0;
 const int live_has_leave = 1;
 
-enum { FORM_SITE = 1, FORM_TAIL, FORM_ENTRY };
+enum { FORM_SITE = 1, FORM_TAIL };
 
 #define NOP 0x60000000u
 #define RETURN 0x4e800020u
@@ -47,16 +47,6 @@ void live_machine_site(live_point *point)
 		live_refuse(point, "patched", "a branch stands there already: another patcher's");
 	else if (word != NOP && word != RETURN && word != 0x7fe00008u && word != 0x7d821008u) /* trap: it may be gone when the point is to be switched on */
 		live_refuse(point, "changed", "no NOP stands there");
-}
-
-const char *live_machine_entry_room(const live_point *point, const char **detail)
-{
-	return live_word_room(point, detail);
-}
-
-void live_machine_entry(live_point *point)
-{
-	live_plain_entry(point, FORM_ENTRY);
 }
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */
@@ -143,7 +133,7 @@ enum { COUNT_WORD = 136 };
 
 void live_machine_stub(live_point *point, unsigned char *stub)
 {
-	uint64_t words[3] = {(uint64_t)point->count, (uint64_t)point, point->form == FORM_ENTRY ? (uint64_t)live_ppc64_enter : (uint64_t)live_ppc64_hit};
+	uint64_t words[3] = {(uint64_t)point->count, (uint64_t)point, point->form == LIVE_ENTRY ? (uint64_t)live_ppc64_enter : (uint64_t)live_ppc64_hit};
 	size_t end = sizeof site_code - 4;
 	uint32_t last = point->form == FORM_TAIL ? RETURN : branch((uintptr_t)stub + end, point->resume);
 

@@ -31,7 +31,7 @@ const intptr_t live_reach = (intptr_t)1000 << 10, live_far_reach = (intptr_t)1 <
 const int live_has_leave = 1;
 
 enum { NOP = 0x0013, C_NOP = 0x0001, RETURN = 0x8067, C_RETURN = 0x8082 };
-enum { FORM_SITE = 1, FORM_ENTRY };
+enum { FORM_SITE = 1 };
 
 static uint32_t half_at(uintptr_t at)
 {
@@ -105,11 +105,6 @@ const char *live_machine_entry_room(const live_point *point, const char **detail
 		return NULL;
 	*detail = "a patch needs eight bytes of padding and one NOP at the entry";
 	return "too-small";
-}
-
-void live_machine_entry(live_point *point)
-{
-	live_plain_entry(point, FORM_ENTRY);
 }
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */
@@ -244,7 +239,7 @@ enum { COUNT_WORD = 96 };
 
 void live_machine_stub(live_point *point, unsigned char *stub)
 {
-	int is_entry = point->form == FORM_ENTRY;
+	int is_entry = point->form == LIVE_ENTRY;
 	uint64_t words[3] = {
 		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_riscv_enter : (uint64_t)live_riscv_hit};
 	size_t size = is_entry ? sizeof entry_code : sizeof site_code;

@@ -26,7 +26,7 @@ const unsigned live_stub_size = 128;
 const intptr_t live_reach = (intptr_t)1 << 31, live_far_reach = 0;
 const int live_has_leave = 1;
 
-enum { FORM_SITE = 1, FORM_ENTRY };
+enum { FORM_SITE = 1 };
 
 static const uint8_t nop6[] = {0xc0, 0x04, 0, 0, 0, 0}, nop4[] = {0x47, 0, 0, 0};
 
@@ -72,11 +72,6 @@ const char *live_machine_entry_room(const live_point *point, const char **detail
 		return "too-small";
 	}
 	return NULL;
-}
-
-void live_machine_entry(live_point *point)
-{
-	live_plain_entry(point, FORM_ENTRY);
 }
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */
@@ -205,7 +200,7 @@ enum { COUNT_WORD = 104 };
 
 void live_machine_stub(live_point *point, unsigned char *stub)
 {
-	int is_entry = point->form == FORM_ENTRY;
+	int is_entry = point->form == LIVE_ENTRY;
 	size_t size = is_entry ? sizeof entry_code : sizeof site_code;
 	uint64_t words[3] = {
 		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_s390_enter : (uint64_t)live_s390_hit};

@@ -101,7 +101,7 @@ void live_machine_entry(live_point *point)
 		live_refuse(point, "long-nop", "the entry's first NOP has more than two bytes: a state in between would be an instruction that faults");
 		return;
 	}
-	live_plain_entry(point, FORM_ENTRY);
+	live_plain_entry(point);
 }
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */
@@ -195,7 +195,7 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 {
 	uintptr_t at = point->shown.address;
 
-	if (point->form == FORM_ENTRY)
+	if (point->form == LIVE_ENTRY)
 		return entry_step(point, on, step, store);
 	if (!on)
 		return step == 0 && one_byte(store, at, 0xe9, 0x90);
@@ -280,10 +280,10 @@ static uintptr_t cells_in_thread(void)
 
 void live_machine_stub(live_point *point, unsigned char *stub)
 {
-	unsigned kind = (point->form == FORM_ENTRY) + (point->cell ? 0u : 2u), i;
+	unsigned kind = (point->form == LIVE_ENTRY) + (point->cell ? 0u : 2u), i;
 	uintptr_t at = (uintptr_t)stub, self = (uintptr_t)point;
 
-	point->called = (uintptr_t)(point->form == FORM_ENTRY ? live_x86_enter : live_x86_probe);
+	point->called = (uintptr_t)(point->form == LIVE_ENTRY ? live_x86_enter : live_x86_probe);
 	memcpy(stub, stubs[kind], 56);
 	memcpy(stub + 56, &self, 8);
 	put32(stub + places[kind].armed, (uintptr_t)&point->armed - at - places[kind].armed - 5); /* a byte of it follows */

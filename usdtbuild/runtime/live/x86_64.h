@@ -1,5 +1,5 @@
 /*
- * x86-64: the forms of sites that can be switched, and entries.
+ * x86-64: the forms of sites that can be switched.
  */
 
 #ifndef USDT_LIVE_X86_64_H
@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* Forms of sites, and entries. */
-enum { FORM_NOPL4 = 1, FORM_NOPL5, FORM_TAIL, FORM_FREE_TAIL, FORM_ENTRY };
+/* Forms of sites. */
+enum { FORM_NOPL4 = 1, FORM_NOPL5, FORM_TAIL, FORM_FREE_TAIL };
 
 struct live_form {
 	uint8_t bytes[6], mask[6]; /* mask 0: free */
