@@ -239,12 +239,8 @@ static int half(live_store *store, uintptr_t at, uint32_t old, uint32_t value, i
 {
 	uint16_t halves[2] = {(uint16_t)old, (uint16_t)value};
 
-	store->at = at;
-	store->size = store->expected = 2;
 	store->by_page = (uint8_t)by_page;
-	memcpy(store->old, &halves[0], 2);
-	memcpy(store->bytes, &halves[1], 2);
-	return 1;
+	return live_store_at(store, at, &halves[0], &halves[1], 2);
 }
 
 /* Two halves in two pages: the second is there before the first, and goes after it. Who stands there instead is seen before anything is exchanged. */
@@ -266,14 +262,8 @@ static int entry_step(const live_point *point, int on, int step, live_store *sto
 	uint16_t off;
 
 	memcpy(&off, point->original, 2);
-	if (on && step == 0) {
-		store->at = padding;
-		store->size = 4;
-		memcpy(store->bytes, &jump, 4);
-		if (!memcmp((const void *)padding, &jump, 4))
-			store->size = 0;
-		return 1;
-	}
+	if (on && step == 0)
+		return live_store_padding(store, padding, &jump, 4);
 	return step == on && half(store, at, on ? off : back, on ? back : off, off != T_NOP);
 }
 

@@ -331,6 +331,9 @@ LIVE_HIDDEN void live_seal_landings(live_module *module, live_point **list, size
 LIVE_HIDDEN int live_number(const char **at, const char *end, int32_t *value);
 /* Read the rest of a place in memory, behind its register: `]`, or `, 8]`, or `, #8]`; 0 if it isn't one. */
 LIVE_HIDDEN int live_index(const char **at, const char *end, int32_t *offset);
+/* For live_machine_step(), which they are as good as: a store, if `old` (unless NULL) stands there; one into padding, which nothing runs. */
+LIVE_HIDDEN int live_store_at(live_store *store, uintptr_t at, const void *old, const void *bytes, unsigned size);
+LIVE_HIDDEN int live_store_padding(live_store *store, uintptr_t at, const void *bytes, unsigned size);
 /* live_machine_step() where one store of an aligned word does it: `off` and `jump` are the words. */
 LIVE_HIDDEN int live_word_step(const live_point *point, uint32_t off, uint32_t jump, int by_page, int on, int step, live_store *store);
 

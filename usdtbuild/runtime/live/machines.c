@@ -46,14 +46,28 @@ int live_index(const char **at, const char *end, int32_t *offset)
 	return *at < end && *(*at)++ == ']';
 }
 
+int live_store_at(live_store *store, uintptr_t at, const void *old, const void *bytes, unsigned size)
+{
+	store->at = at;
+	store->size = (uint8_t)size;
+	store->expected = (uint8_t)(old ? size : 0);
+	memcpy(store->old, old ? old : bytes, store->expected);
+	memcpy(store->bytes, bytes, size);
+	return 1;
+}
+
+int live_store_padding(live_store *store, uintptr_t at, const void *bytes, unsigned size)
+{
+	live_store_at(store, at, NULL, bytes, size);
+	if (!memcmp((const void *)at, bytes, size))
+		store->size = 0;
+	return 1;
+}
+
 int live_word_step(const live_point *point, uint32_t off, uint32_t jump, int by_page, int on, int step, live_store *store)
 {
-	store->at = point->shown.address;
-	store->size = store->expected = 4;
 	store->by_page = (uint8_t)by_page;
-	memcpy(store->old, on ? &off : &jump, 4);
-	memcpy(store->bytes, on ? &jump : &off, 4);
-	return step == 0;
+	return step == 0 && live_store_at(store, point->shown.address, on ? &off : &jump, on ? &jump : &off, 4);
 }
 
 void live_plain_entry(live_point *point)

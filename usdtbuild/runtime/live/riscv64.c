@@ -143,13 +143,9 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 
 static int half(live_store *store, uintptr_t at, uint32_t old, uint32_t value)
 {
-	store->at = at;
-	store->size = store->expected = 2;
-	store->old[0] = (uint8_t)old;
-	store->old[1] = (uint8_t)(old >> 8);
-	store->bytes[0] = (uint8_t)value;
-	store->bytes[1] = (uint8_t)(value >> 8);
-	return 1;
+	uint16_t halves[2] = {(uint16_t)old, (uint16_t)value};
+
+	return live_store_at(store, at, &halves[0], &halves[1], 2);
 }
 
 /* A NOP of four bytes, and a jump. Who stands there instead is seen before anything is written. */
@@ -173,12 +169,7 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 		return long_step(at, jump(at, point->stub), on, step, store);
 	if (on && step == 0) {
 		far_jump(code, padding, point->stub);
-		store->at = padding;
-		store->size = 8;
-		memcpy(store->bytes, code, 8);
-		if (!memcmp((const void *)padding, code, 8))
-			store->size = 0;
-		return 1;
+		return live_store_padding(store, padding, code, 8);
 	}
 	step -= on;
 	if (point->first_nop == 4)

@@ -106,18 +106,6 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 
 /* -- steps ------------------------------------------------------------------------------------------------------- */
 
-static int bytes(live_store *store, uintptr_t at, const uint8_t *old, const uint8_t *value, unsigned size)
-{
-	store->at = at;
-	store->size = (uint8_t)size;
-	if (old) {
-		store->expected = (uint8_t)size;
-		memcpy(store->old, old, size);
-	}
-	memcpy(store->bytes, value, size);
-	return 1;
-}
-
 static int site_step(const live_point *point, int on, int step, live_store *store)
 {
 	static const uint8_t nop[] = {0xc0, 0x04}, jump[] = {0xc0, 0xf4};
@@ -127,10 +115,10 @@ static int site_step(const live_point *point, int on, int step, live_store *stor
 	if (step > 1)
 		return 0;
 	if (step == !on)
-		return on && memcmp((const void *)at, nop, 2) ? bytes(store, at, nop, nop, 2) /* fails: somebody else stands there */
-			: on ? (put_distance(distance, at, point->stub), bytes(store, at + 2, NULL, distance, 4))
-			     : bytes(store, at + 2, NULL, distance, 4);
-	return bytes(store, at, on ? nop : jump, on ? jump : nop, 2);
+		return on && memcmp((const void *)at, nop, 2) ? live_store_at(store, at, nop, nop, 2) /* fails: somebody else stands there */
+			: on ? (put_distance(distance, at, point->stub), live_store_at(store, at + 2, NULL, distance, 4))
+			     : live_store_at(store, at + 2, NULL, distance, 4);
+	return live_store_at(store, at, on ? nop : jump, on ? jump : nop, 2);
 }
 
 int live_machine_step(const live_point *point, int on, int step, live_store *store)
@@ -142,12 +130,9 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 		return site_step(point, on, step, store);
 	if (on && step == 0) {
 		put_distance(code + 2, padding, point->stub);
-		bytes(store, padding, NULL, code, 6);
-		if (!memcmp((const void *)padding, code, 6))
-			store->size = 0;
-		return 1;
+		return live_store_padding(store, padding, code, 6);
 	}
-	return step == on && bytes(store, at, on ? nop4 : back, on ? back : nop4, 4);
+	return step == on && live_store_at(store, at, on ? nop4 : back, on ? back : nop4, 4);
 }
 
 /* -- stubs ------------------------------------------------------------------------------------------------------- */
