@@ -94,7 +94,7 @@ class Machine:
         self.slot, self.counter, self.data = self.at + 8192, self.at + 8200, self.at + 12288
         self.table = self.at + 16384
         self.memory[8192:8200] = struct.pack("<Q", back)
-        made, self.calls = x86_64.counting_routines(self.at, self.at + 8208, None, STRING_SIZE)
+        made, self.calls = evaluated.routines(x86_64.WORDS, self.at, self.at + 8208, None, STRING_SIZE)
         assert len(made) <= evaluated.ROUTINES_SIZE
         self.memory[: len(made)] = made
         self._free, self.in_library = 4096, 0

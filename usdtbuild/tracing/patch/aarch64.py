@@ -27,7 +27,6 @@ from ..maps import PAGE
 from ..model import CALL, COUNT, Refusal
 from . import a64, code_aarch64, evaluated
 from .code import Instruction
-from .code_aarch64 import tell_trampoline
 from .spot import Spot, Word
 
 if TYPE_CHECKING:
@@ -36,32 +35,13 @@ if TYPE_CHECKING:
     from ..maps import Memory
     from ..plan import Plan
     from .code import Back, Choice, Keeping, Known, Routines, Shape, Taken
-    from .evaluated import Action
     from .mirrors import Mirrors
-
-__all__ = [
-    "FILL",
-    "GROUP",
-    "REACH",
-    "TOLD",
-    "choosing_routines",
-    "count_trampoline",
-    "counting_routines",
-    "evaluated_trampoline",
-    "find_spots",
-    "gate",
-    "place",
-    "record_trampoline",
-    "routines",
-    "size",
-    "tell_trampoline",
-    "why_not_free",
-]
 
 # A branch reaches 128 MB; sites of 16 MB share their trampolines, which may take another 12.
 GROUP, REACH = 24, 100 << 20
 FILL = struct.pack("<I", 0)  # udf #0
 TOLD = TEMPLATES["tell"].labels
+tell_trampoline = code_aarch64.tell_trampoline
 _LONGEST = 24  # bytes of a trampoline
 _BR, _BLR, _BRAA = 0xD61F0000, 0xD63F0000, 0xD71F0A30  # braa x17, x16
 _REGISTER = 0x3E0
@@ -160,13 +140,13 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
 
 def size(plan: Plan, spots: Sequence[Spot]) -> int:
     """Return how many bytes trampolines need at most, whole pages."""
-    sizes, words = [code_aarch64.COUNT_SIZE] * len(spots), code_aarch64.words(features())
+    sizes, needed = [code_aarch64.COUNT_SIZE] * len(spots), words()
     if plan.evaluates and plan.what == COUNT:
-        sizes = [evaluated.ROUTINES_SIZE, *(words.most(plan, spot.target, spot.site.operands) for spot in spots)]
+        sizes = [evaluated.ROUTINES_SIZE, *(needed.most(plan, spot.target, spot.site.operands) for spot in spots)]
     elif plan.what != COUNT:
         sizes = [
             code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(spot.site.operands)
-            + words.around(plan, spot.target, spot.site.operands)
+            + needed.around(plan, spot.target, spot.site.operands)
             for spot in spots
         ]  # fmt: skip
         sizes.append(code_aarch64.ROUTINES_SIZE + evaluated.ROUTINES_SIZE * plan.evaluates)
@@ -179,6 +159,11 @@ def features() -> code_aarch64.Features:
     tells = ctypes.CDLL(None).getauxval
     tells.argtypes, tells.restype = [ctypes.c_ulong], ctypes.c_ulong
     return code_aarch64.Features(bool(tells(_AT_HWCAP) >> 8 & 1), bool(tells(_AT_HWCAP2) >> 18 & 1))
+
+
+def words() -> evaluated.Words:
+    """See `code_aarch64.words`."""
+    return code_aarch64.words(features())
 
 
 def routines(
@@ -207,20 +192,3 @@ def choosing_routines(
     """See `calls.routines`: nobody knows all returns of a function here."""
     del at, plan, calls, pid_cell, tid_offset, claims
     return b"", {}
-
-
-def counting_routines(
-    at: int, pid_cell: int, tid_offset: int | None, string_size: int, known: Known
-) -> tuple[bytes, Routines]:
-    """See `evaluated.routines`."""
-    return evaluated.routines(code_aarch64.words(features()), at, pid_cell, tid_offset, string_size, known)
-
-
-def evaluated_trampoline(at: int, action: Action, calls: Routines, back: Back) -> bytes:
-    """See `evaluated.trampoline`."""
-    return evaluated.trampoline(code_aarch64.words(features()), at, action, calls, back)
-
-
-def gate(at: int, action: Action, calls: Routines, back: Back) -> bytes:
-    """See `evaluated.gate`."""
-    return evaluated.gate(code_aarch64.words(features()), at, action, calls, back)

@@ -15,7 +15,7 @@ from ..measures import Measure
 from ..model import COUNT, LIBRARIES, STACK, STRING, Refusal
 from ..predicates import BEGIN, PROCESS
 from ..stacks import BEHIND
-from . import code, tables
+from . import code, evaluated, tables
 from .calls import Rows, chooses
 from .calls import size as remembered
 from .evaluated import Action, asked, awaited
@@ -139,7 +139,7 @@ def _routines(
     if plan.what != COUNT:
         add(machine.routines(start, shape, rings, pid_cell, tid_offset, known))
     if plan.evaluates:
-        add(machine.counting_routines(here(), pid_cell, tid_offset, plan.string_size, known))
+        add(evaluated.routines(machine.words(), here(), pid_cell, tid_offset, plan.string_size, known))
     if chooses(plan):
         add(machine.choosing_routines(here(), plan, remembered_at, pid_cell, tid_offset, calls))
     return text, calls
@@ -187,8 +187,8 @@ def _trampoline(
     to = [(tally, counts[1].get(tally.measure, 0)) for tally in found]
     action = Action(predicate, operands, counts[0], to, counts[2])
     if plan.what == COUNT:
-        return machine.evaluated_trampoline(at, action, calls, back)
-    gate = machine.gate(at, action, calls, back)
+        return evaluated.trampoline(machine.words(), at, action, calls, back)
+    gate = evaluated.gate(machine.words(), at, action, calls, back)
     choice = choice if choice is not None and choice.chooser in calls else None
     return gate + machine.record_trampoline(
         at + len(gate), site, _taken(spot, spec), calls, counts[0], back, keeping, choice

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..model import Refusal
     from ..plan import Plan
     from .code import Back, Choice, Keeping, Known, Routines, Shape, Taken
-    from .evaluated import Action
+    from .evaluated import Words
     from .mirrors import Mirrors
     from .spot import Spot
 
@@ -58,16 +58,8 @@ class Machine(Protocol):
     def tell_trampoline(self, at: int, flag: int, back: Back) -> bytes:
         """See `code.tell_trampoline`."""
 
-    def counting_routines(
-        self, at: int, pid_cell: int, tid_offset: int | None, string_size: int, known: Known
-    ) -> tuple[bytes, Routines]:
-        """See `evaluated.routines`."""
-
-    def evaluated_trampoline(self, at: int, action: Action, calls: Routines, back: Back) -> bytes:
-        """See `evaluated.trampoline`."""
-
-    def gate(self, at: int, action: Action, calls: Routines, back: Back) -> bytes:
-        """See `evaluated.gate`."""
+    def words(self) -> Words:
+        """Return what code needs that evaluates arguments (`evaluated`)."""
 
     def record_trampoline(
         self, at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back,

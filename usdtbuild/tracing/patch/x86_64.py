@@ -16,7 +16,7 @@ from ...machines.x86_64.templates import TEMPLATES
 from ..maps import PAGE, Window, page_start
 from ..model import CALL, COUNT, Refusal
 from . import calls, code, evaluated, slots
-from .code import Through, count_trampoline, routines, tell_trampoline
+from .code import Through
 from .forms import (
     JUMP,
     JUMP_SIZE,
@@ -42,34 +42,15 @@ if TYPE_CHECKING:
     from ..maps import Memory
     from ..model import Site, Target
     from ..plan import Plan
-    from .code import Back, Choice, Keeping, Known, Routines, Taken
-    from .evaluated import Action
+    from .code import Back, Choice, Keeping, Routines, Taken
     from .mirrors import Mirrors, Placed
-
-__all__ = [
-    "FILL",
-    "GROUP",
-    "REACH",
-    "TOLD",
-    "choosing_routines",
-    "count_trampoline",
-    "counting_routines",
-    "evaluated_trampoline",
-    "find_spots",
-    "gate",
-    "place",
-    "record_trampoline",
-    "routines",
-    "size",
-    "tell_trampoline",
-    "why_not_free",
-]
 
 # What is within 64 MB shares its trampolines, and these may be so far away; the rest of 2 GB is for the way from the
 # mirror.
 GROUP, REACH = 26, 192 << 20
 FILL = INT3
 TOLD = TEMPLATES["tell"].labels
+count_trampoline, routines, tell_trampoline = code.count_trampoline, code.routines, code.tell_trampoline
 _LONGEST_SITE = 16
 _JUMP = bytes([JUMP])
 _FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywhere in a trampoline
@@ -409,18 +390,6 @@ WORDS = evaluated.Words(
 )  # fmt: skip
 
 
-def counting_routines(
-    at: int, pid_cell: int, tid_offset: int | None, string_size: int, known: Known = (0, 0)
-) -> tuple[bytes, Routines]:
-    """See `evaluated.routines`."""
-    return evaluated.routines(WORDS, at, pid_cell, tid_offset, string_size, known)
-
-
-def evaluated_trampoline(at: int, action: Action, calls: Routines, back: Back) -> bytes:
-    """See `evaluated.trampoline`."""
-    return evaluated.trampoline(WORDS, at, action, calls, back)
-
-
-def gate(at: int, action: Action, calls: Routines, back: Back) -> bytes:
-    """See `evaluated.gate`."""
-    return evaluated.gate(WORDS, at, action, calls, back)
+def words() -> evaluated.Words:
+    """Return what trampolines need that try a hit."""
+    return WORDS
