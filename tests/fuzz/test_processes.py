@@ -425,7 +425,7 @@ def test_answers_of_a_gdb_server(cases: Any, seeds: Any, monkeypatch: pytest.Mon
             monkeypatch.setattr(packets, name, 0.0)
         wanted = Wanted(("*",), ("work", "inner", "other"), returns=True)
         job = Job(wanted, RECORD, "remote", remote="x", duration=0.1)
-        with contextlib.suppress(UsdtError), remote.Remote(job) as session:  # type: ignore[abstract]
+        with contextlib.suppress(UsdtError), remote.Remote(job) as session:
             session.start()
             for batch in session.batches(0.0):
                 seen.extend(batch)

@@ -663,7 +663,7 @@ def test_errors_come_through(error: Exception, user: rights.User) -> None:
 
 
 def test_the_worker_unpickles_nothing_that_comes_after_its_job(running: str, tmp_path: Path) -> None:
-    with Session(Job(Wanted(), pids=(int(running),))) as session:  # type: ignore[abstract]
+    with Session(Job(Wanted(), pids=(int(running),))) as session:
         session.start()
         assert isinstance(session, Session)
         assert session._worker is not None

@@ -308,7 +308,7 @@ def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, tmp_pa
     closed = tmp_path / "python"
     closed.write_text("")
     monkeypatch.setattr(sys, "executable", str(closed))
-    session = Session(Job(Wanted(), argv=("true",), cwd=str(tmp_path)))  # type: ignore[abstract]
+    session = Session(Job(Wanted(), argv=("true",), cwd=str(tmp_path)))
     with session, pytest.raises(TracerError, match=r"the process that traces can't be started: .*Permission denied"):
         session.start()
 
@@ -322,7 +322,7 @@ def test_a_worker_that_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
             self.wait()
 
     monkeypatch.setattr(subprocess, "Popen", Ended)
-    with Session(Job(Wanted(), argv=("true",))) as session, pytest.raises(TracerError, match="ended unexpectedly"):  # type: ignore[abstract]
+    with Session(Job(Wanted(), argv=("true",))) as session, pytest.raises(TracerError, match="ended unexpectedly"):
         session.start()
 
 
@@ -451,7 +451,7 @@ def test_a_trace_ends_on_time_however_late_its_front_is(scene: Callable[..., Pat
     with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
-        with Session(Job(Wanted(probes=("scene:*",)), engine=engine, pids=(program.pid,), duration=0.5)) as session:  # type: ignore[abstract]
+        with Session(Job(Wanted(probes=("scene:*",)), engine=engine, pids=(program.pid,), duration=0.5)) as session:
             session.start()
             assert status_field(program.pid, "TracerPid") != "0"
             deadline = time.monotonic() + 20

@@ -348,7 +348,7 @@ def test_what_nobody_wants_to_wait_for_is_counted(scene: Any, tmp_path: Path) ->
     hits = 20_000
     wanted = Wanted(probes=("scene:eight", "scene:last"))
     wish = job.Job(wanted, argv=(str(scene("pie")), str(hits)), cwd=str(tmp_path), env=dict(os.environ))
-    with Session(wish) as session, Path(os.devnull).open("wb") as nowhere:  # type: ignore[abstract]
+    with Session(wish) as session, Path(os.devnull).open("wb") as nowhere:
         session.start(stdout=nowhere)
         session.skip()
         assert sum(map(len, session.batches())) == 0
@@ -403,7 +403,7 @@ def test_hits_of_all_rings_come_in_order_however_many(monkeypatch: pytest.Monkey
     source = random.Random(7)
     moments = [[one * 10 + source.randrange(2000) for one in range(count)] for count in (2500, 700, 10)]
     moments[1][-1] = 3
-    told = _Told(monkeypatch, *moments)  # type: ignore[abstract]
+    told = _Told(monkeypatch, *moments)
     batches = list(told._portions())
     told.close()
     times = [event.time - 10**9 for batch in batches for event in batch]
@@ -435,7 +435,7 @@ def test_of_first_hits_no_more_is_read_than_could_be_among_them(monkeypatch: pyt
 
 def test_who_wants_few_hits_waits_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a limit of ten takes seconds at full speed, for the millions that have come by then."""
-    told = _Told(monkeypatch, list(range(20_000)), list(range(20_000)))  # type: ignore[abstract]
+    told = _Told(monkeypatch, list(range(20_000)), list(range(20_000)))
     portions = told._portions()
     first = next(portions)
     told.skip()
@@ -449,7 +449,7 @@ def test_who_wants_few_hits_waits_for_few(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_short_trace_has_the_rate_of_the_clock_from_its_first_and_last_moment() -> None:
     """Not from what the processor tells, or from what is usual."""
-    session = Session(job.Job(Wanted(), argv=("true",)))  # type: ignore[abstract]
+    session = Session(job.Job(Wanted(), argv=("true",)))
     session._waiting += [job.Mark(10, 10**9, 0), job.Mark(10 + 10**6, 2 * 10**9, job.LAST)]
     assert [*session._decoded(), *session._decoded()] == [[], []]
     assert session._clock(10 + 10**5) == 11 * 10**8
@@ -471,7 +471,7 @@ def test_a_later_mark_changes_no_time_and_no_order() -> None:
 
 def test_a_reading_replaces_one_that_was_not_handed_over_yet() -> None:
     """Both say how far it was since the start."""
-    session = Session(job.Job(Wanted(), argv=("true",)))  # type: ignore[abstract]
+    session = Session(job.Job(Wanted(), argv=("true",)))
     key = (0, Measure())
     for number in (1, 2):
         session._waiting += [

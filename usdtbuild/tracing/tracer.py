@@ -1,4 +1,4 @@
-"""What sees hits: the protocol of every tracer, the table of engines, and the one place where an engine is chosen.
+"""What sees hits: what every tracer is, the table of engines, and the one place where an engine is chosen.
 
 A tracer is what the command and the pytest plugin use; they know nothing of engines. A new engine is a class with the
 methods of `Tracer` and a row in `TRACERS`.
@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from enum import Flag, auto
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from ..errors import UsageError
 from ..options import one_of
@@ -82,40 +82,29 @@ class Reading(NamedTuple):
     tables: Tables
 
 
-class Tracer(Protocol):
+class Tracer:
     """A trace: `batches` gives what it sees, `report` says how it was. Use it in a `with`."""
-
-    wish: Job
-    tell: Callable[[str], None]
-    targets: list[Target]
-    refusals: list[Refusal]
-    warnings: list[str]
-    notes: list[str]  # of interest with -v only
-    news: list[str]  # of interest at once
-    engines: tuple[str, ...]
-    pid: int
-    stood_still: float  # seconds for which the program was stopped, where that is added up
-    left_out: int  # hits that were seen and, after `skip`, are not handed over
-    started: int
-    finished: int
-    exit_code: int | None
-    threads: dict[int, str]
-    passed: dict[int, int]  # with Ability.EVALUATE, hits by target that passed the filter and are only counted
-    tables: Tables  # at the end, what was added up of these hits
-    looked_up: bool  # what the program has
-    stops: Stops | None  # what breakpoints have taken
-    surely: float  # none of so many first hits is lost
-    _next_reading: float
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         """`tell` takes what a user should read while the trace runs."""
         self.wish, self.tell = wish, tell
-        self.targets, self.refusals, self.warnings, self.notes, self.news = [], [], [], [], []
-        self.engines, self.pid, self.exit_code, self.threads = (), 0, None, {}
-        self.passed, self.tables = {}, {}
-        self.stood_still, self.left_out, self.looked_up, self.stops = 0.0, 0, False, None
-        self.surely = math.inf
+        self.targets: list[Target] = []
+        self.refusals: list[Refusal] = []
+        self.warnings: list[str] = []
+        self.notes: list[str] = []  # of interest with -v only
+        self.news: list[str] = []  # of interest at once
+        self.engines: tuple[str, ...] = ()
+        self.pid = 0
+        self.stood_still = 0.0  # seconds for which the program was stopped, where that is added up
+        self.left_out = 0  # hits that were seen and, after `skip`, are not handed over
         self.started = self.finished = time.monotonic_ns()
+        self.exit_code: int | None = None
+        self.threads: dict[int, str] = {}
+        self.passed: dict[int, int] = {}  # with Ability.EVALUATE, by target hits that passed and are only counted
+        self.tables: Tables = {}  # at the end, what was added up of these hits
+        self.looked_up = False  # what the program has
+        self.stops: Stops | None = None  # what breakpoints have taken
+        self.surely = math.inf  # none of so many first hits is lost
         self._next_reading = time.monotonic() + wish.every
 
     def start(
@@ -138,12 +127,12 @@ class Tracer(Protocol):
         An empty batch comes at least every `timeout` seconds. Between batches `targets`, `totals` and `refusals` are
         up to date. Raises UsdtError.
         """
-        ...
+        raise NotImplementedError
 
     @property
     def totals(self) -> Totals:
         """Hits so far, and those of them that are lost, by target."""
-        ...
+        raise NotImplementedError
 
     @property
     def waiting(self) -> int:
