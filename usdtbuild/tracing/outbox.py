@@ -51,7 +51,9 @@ class Outbox:
         The kernel calls a socket writable while a quarter of its buffer, some 50 KB, is in use (unix_writable() in
         net/unix/af_unix.c). What is said while a program runs is a fraction of what is left.
         """
-        while self._waiting and self._is_written() and (self._seen > _MOST_SEEN or self._writable()):
+        while self._waiting and self._is_written():
+            if self._seen <= _MOST_SEEN and not select.select([], [self._link], [], 0)[1]:
+                break
             self._next()
 
     def send_all(self) -> None:
@@ -65,9 +67,6 @@ class Outbox:
     def _is_written(self) -> bool:
         message = self._waiting[0]
         return not isinstance(message, Raw) or self._raw + message.size <= self._spool.written
-
-    def _writable(self) -> bool:
-        return bool(select.select([], [self._link], [], 0)[1])
 
     def _next(self) -> None:
         message = self._waiting.popleft()

@@ -51,11 +51,8 @@ def of_tracees() -> str:
 
     The same probes, of libc perhaps, are hit by others, and by bpftrace itself. They would fill the buffer.
     """
-    return f"curtask->ptrace && curtask->parent->tgid == {os.getpid()}" if _knows_types() else ""
-
-
-def _knows_types() -> bool:
-    return _TYPES.exists() and bool(_effective() >> _ADMINISTRATOR & 1)
+    knows_types = _TYPES.exists() and _effective() >> _ADMINISTRATOR & 1
+    return f"curtask->ptrace && curtask->parent->tgid == {os.getpid()}" if knows_types else ""
 
 
 def forget_events(pid: int) -> None:

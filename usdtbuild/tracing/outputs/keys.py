@@ -118,7 +118,7 @@ class Keys:
         return ", ".join(
             f"\0{self._first[number]}\0" if place == _OWN[PROBE]
             else value.decode() if place == _OWN[CALLS] and isinstance(value, bytes)
-            else self._show(_argument_of(target, place), value)
+            else self._show(target.arguments[place] if place >= 0 else _NUMBER, value)
             for place, value in zip(self.places[number], values)
         )  # fmt: skip
 
@@ -147,10 +147,6 @@ def _places(name: str, targets: Sequence[Target]) -> Mapping[int, int]:
     found = {target.number: _OWN[name] for target in targets}
     with_argument = [target for target in targets if name in argument_names(target)]
     return {**found, **(find_argument("--by", name, with_argument) if with_argument else {})}
-
-
-def _argument_of(target: Target, place: int) -> Argument:
-    return target.arguments[place] if place >= 0 else _NUMBER
 
 
 def value_of(event: Event, place: int) -> Value:

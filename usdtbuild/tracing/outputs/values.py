@@ -140,7 +140,8 @@ def cell_value(argument: Argument, value: Value) -> str | int | float:
     where that is known, and `\#` stands before an integer that a double can't hold. `\...` ends what may be longer.
     """
     if isinstance(value, bytes):
-        text = "".join(map(_in_cell, value.decode("utf-8", "surrogateescape")))
+        text = "".join(c if c == '"' or (c.isprintable() and c != "\\") else _escaped(c)
+                       for c in value.decode("utf-8", "surrogateescape"))  # fmt: skip
         return cell(text + "\\..." * isinstance(value, Cut)) or "\\E"
     if value is None:
         return "\\N"
@@ -155,10 +156,6 @@ def cell_value(argument: Argument, value: Value) -> str | int | float:
     if name := value_name(argument, value):
         return cell(name)
     return int(value) if abs(value) < _EXACT else f"\\#{value}"
-
-
-def _in_cell(character: str) -> str:
-    return character if character == '"' or (character.isprintable() and character != "\\") else _escaped(character)
 
 
 def value_text(argument: Argument, value: Value) -> str:

@@ -196,7 +196,7 @@ class Breakpoints:
         address = registers[ptrace.PC] - _BEHIND
         found = self.armed.get(address)
         if found is None:
-            left = self.returns.was_left(address)
+            left = self.returns.before.get(address)  # of the parent's
             if left is None or self.memory.read(address, _SIZE) != _TRAP:
                 return None
             return self._out(address, left, registers, tid, [])
@@ -204,7 +204,7 @@ class Breakpoints:
         seen = self.returns.take(address, registers, tid)
         if found.target == RETURNED and not self.returns.is_expected(address):
             del self.armed[address]
-            self.returns.removed(address, found.before)
+            self.returns.before[address] = found.before
             return self._out(address, found.before, registers, tid, seen)
         for one in found.meets(registers, memory):
             if one.target >= 0:

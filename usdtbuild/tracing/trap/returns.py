@@ -65,12 +65,12 @@ class Returns:
         self._waiting: dict[Expected, tuple[Wanted, ...]] = {}
         self._places: dict[int, int] = {}  # address -> how many are expected there
         # Breakpoints that were there: address -> byte. A process that is just being forked may still have them.
-        self._before: dict[int, bytes] = {}
+        self.before: dict[int, bytes] = {}
         self._mapped: list[Area] = []
         if inherited is not None:
             self._waiting = dict(inherited._waiting)
             self._places = dict(inherited._places)
-            self._before = dict(inherited._before)
+            self.before = dict(inherited.before)
 
     def expect(self, site: int, instruction: bytes, registers: Registers, wanted: Wanted) -> int | None:
         """Expect the return of the call at a site; return where a breakpoint must be, None if nowhere.
@@ -146,18 +146,10 @@ class Returns:
         """Whether anybody is expected at an address, or its breakpoint must stay for another reason."""
         return self.shares_memory or self._places.get(address, 0) > 0
 
-    def removed(self, address: int, before: bytes) -> None:
-        """Remember a breakpoint that is taken out."""
-        self._before[address] = before
-
-    def was_left(self, address: int) -> bytes | None:
-        """Return the byte that belongs where a breakpoint of the parent was left in this process."""
-        return self._before.get(address)
-
     def forget(self, start: int, end: int) -> None:
         """A library that was between two addresses is gone."""
         self._mapped = []
         self._waiting = {one: wanted for one, wanted in self._waiting.items() if not start <= one.address < end}
-        for known in (self._places, self._before):
+        for known in (self._places, self.before):
             for address in [one for one in known if start <= one < end]:
                 del known[address]
