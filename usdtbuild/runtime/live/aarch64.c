@@ -23,7 +23,6 @@
 
 const unsigned live_stub_size = 128;
 const intptr_t live_reach = (intptr_t)120 << 20, live_far_reach = 0;
-const int live_has_leave = 1;
 
 enum { NOP = 0xd503201f, RET = 0xd65f03c0 };
 

@@ -31,7 +31,6 @@
 
 const unsigned live_stub_size = 96;
 const intptr_t live_reach = (intptr_t)15 << 20, live_far_reach = (intptr_t)30 << 20;
-const int live_has_leave = 1;
 
 #define NOP 0xe320f000u
 #define OLD_NOP 0xe1a00000u /* mov r0, r0 */

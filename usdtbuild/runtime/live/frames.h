@@ -22,31 +22,26 @@
  * register, which entry stubs save as this one; a frame's `slot` is then only the stack pointer at the entry. Elsewhere the address is in `*slot`.
  */
 #if defined(__x86_64__)
-#define LIVE_FRAMES 1
 #define LIVE_TRAMPOLINE_CALL 6
 #elif defined(__aarch64__) && !defined(__ILP32__)
-#define LIVE_FRAMES 1
 #define LIVE_TRAMPOLINE_CALL 8
 #define LIVE_LINK 19
 #elif defined(__riscv) && defined(__LP64__)
-#define LIVE_FRAMES 1
 #define LIVE_TRAMPOLINE_CALL 4
 #define LIVE_LINK 35
 #elif defined(__s390x__)
-#define LIVE_FRAMES 1
 #define LIVE_TRAMPOLINE_CALL 2
 #define LIVE_LINK 7
 #elif LIVE_PPC64
-#define LIVE_FRAMES 1
 #define LIVE_TRAMPOLINE_CALL 0 /* bodies aren't called by trampolines */
 #define LIVE_LINK 140
 #elif LIVE_ARM
-#define LIVE_FRAMES 1
 #define LIVE_TRAMPOLINE_CALL 0
 #define LIVE_LINK 5
 #endif
 
-#ifdef LIVE_FRAMES
+#if LIVE_MACHINE
+#define LIVE_FRAMES 1
 
 #define LIVE_FRAME_PAGES 16
 #define LIVE_FRAME_COUNT (LIVE_FRAME_PAGES * 256)

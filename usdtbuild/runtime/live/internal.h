@@ -102,8 +102,6 @@
 #define LIVE_CELLS 0
 #endif
 
-typedef ElfW(Addr) live_address;
-
 /* -- arenas ---------------------------------------------------------------------------------------------------- */
 
 typedef struct live_arena {
@@ -181,7 +179,6 @@ typedef struct live_module {
 	uintptr_t bias;                /* what is added to the file's addresses */
 	const ElfW(Phdr) *headers;
 	unsigned header_count;
-	uintptr_t start, end;          /* of its memory */
 	live_segment code[8];
 	unsigned code_count;
 	live_point *points;            /* an array; probes first */
@@ -269,7 +266,7 @@ typedef struct live_store {
 
 LIVE_HIDDEN void *live_map_near(uintptr_t low, uintptr_t high, size_t size, intptr_t reach);
 LIVE_HIDDEN int live_make_executable(void *at, size_t size);
-LIVE_HIDDEN int live_share(int fd);
+LIVE_HIDDEN void live_share(int fd);
 LIVE_HIDDEN int live_is_shared(void);
 LIVE_HIDDEN void *live_map_counts(void *at, size_t size, uint64_t *offset);
 LIVE_HIDDEN int live_run(live_module *module, live_point **points, size_t count, int on); /* how many took it */
@@ -368,8 +365,6 @@ LIVE_HIDDEN extern const uint8_t live_parameters[];
 LIVE_HIDDEN extern const unsigned live_stub_size;
 /* How far stubs may be from code; and where there is no memory, and some points bear more than others, how far then (or 0). */
 LIVE_HIDDEN extern const intptr_t live_reach, live_far_reach;
-/* Whether returns can be watched. */
-LIVE_HIDDEN extern const int live_has_leave;
 /* Bytes more that a module needs beside its stubs, and a chance to set `landing` of its points. */
 LIVE_HIDDEN size_t live_machine_room(live_module *module);
 LIVE_HIDDEN int live_machine_prepare(live_module *module, char *room, size_t size);

@@ -510,8 +510,6 @@ static int new_rule(
 
 	if (!live_stub_size)
 		return USDT_LIVE_BAD_MACHINE;
-	if (leaver && !live_has_leave)
-		return USDT_LIVE_NO_LEAVE;
 	memset(&r, 0, sizeof r);
 	if (live_read_pattern(&r.pattern, pattern))
 		return USDT_LIVE_BAD_PATTERN;

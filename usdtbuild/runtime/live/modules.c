@@ -365,7 +365,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 	live_module *module, **end;
 	live_arena arena = {0};
 	char target[4096];
-	unsigned i;
+	unsigned i, has_memory = 0;
 	ssize_t got;
 	uint32_t identity;
 
@@ -393,7 +393,6 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 	module->identity = identity;
 	module->headers = info->dlpi_phdr;
 	module->header_count = info->dlpi_phnum;
-	module->start = UINTPTR_MAX;
 	module->seen = 1;
 	for (i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
@@ -401,8 +400,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 
 		if (h->p_type != PT_LOAD)
 			continue;
-		module->start = start < module->start ? start : module->start;
-		module->end = start + h->p_memsz > module->end ? start + h->p_memsz : module->end;
+		has_memory = 1;
 		if (h->p_flags & PF_X && module->code_count < 8) {
 			live_segment *code = &module->code[module->code_count++];
 
@@ -417,7 +415,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 	module->arena = arena;
 	*end = module;
 	s->changed = 1;
-	if (module->start == UINTPTR_MAX || !module->path)
+	if (!has_memory || !module->path)
 		return 0;
 	read_module(module);
 	if (module == live_modules && module->trouble && !module->point_count && path != itself) {

@@ -8,7 +8,6 @@
 
 const unsigned live_stub_size = 0;
 const intptr_t live_reach = 0, live_far_reach = 0;
-const int live_has_leave = 0;
 const uint8_t live_parameters[] = {0};
 
 static const char no_protocol[] = "nothing can be switched on this machine";

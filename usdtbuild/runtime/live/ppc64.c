@@ -22,7 +22,6 @@
 
 const unsigned live_stub_size = 160;
 const intptr_t live_reach = (intptr_t)30 << 20, live_far_reach = 0;
-const int live_has_leave = 1;
 
 enum { FORM_SITE = 1, FORM_TAIL };
 

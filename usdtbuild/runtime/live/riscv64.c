@@ -28,7 +28,6 @@
 
 const unsigned live_stub_size = 128;
 const intptr_t live_reach = (intptr_t)1000 << 10, live_far_reach = (intptr_t)1 << 30;
-const int live_has_leave = 1;
 
 enum { NOP = 0x0013, C_NOP = 0x0001, RETURN = 0x8067, C_RETURN = 0x8082 };
 enum { FORM_SITE = 1 };

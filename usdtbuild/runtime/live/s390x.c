@@ -24,7 +24,6 @@
 
 const unsigned live_stub_size = 128;
 const intptr_t live_reach = (intptr_t)1 << 31, live_far_reach = 0;
-const int live_has_leave = 1;
 
 enum { FORM_SITE = 1 };
 

@@ -159,10 +159,9 @@ static int shared_fd = -1;
 static off_t shared_next;
 
 /* From now on, counts lie in the file `fd`, which another process reads. */
-int live_share(int fd)
+void live_share(int fd)
 {
 	shared_fd = fd;
-	return 0;
 }
 
 int live_is_shared(void)

@@ -35,7 +35,6 @@
 
 const unsigned live_stub_size = 64;
 const intptr_t live_reach = (intptr_t)1 << 30, live_far_reach = 0;
-const int live_has_leave = 1;
 
 const struct live_form live_forms[] = {
 	[FORM_NOPL4] = {{0x90, 0x0f, 0x1f, 0x40, 0x00}, {255, 255, 255, 255, 255}, 5, {0x0f, 0x1f, 0x40}},
