@@ -351,10 +351,8 @@ class PatchEngine:
             memory = Memory(pid)
         except OSError:
             return []
-        try:
+        with contextlib.closing(memory):
             refusals = self.changes.put_back(memory)
-        finally:
-            memory.close()
         if pid == self.pid:
             self.changes.forget_all()
         return refusals

@@ -35,21 +35,16 @@ _CALL, _JUMP, _LOAD = b"\xff\x15", b"\xff\x25", b"\x4c\x8b\x1d"  # through slot(
 
 
 class Load(NamedTuple):
-    """How a site gets its slot. The distance, four bytes, stands at `distance_at` and counts from `counts_from`.
+    """How a site gets its slot. The distance, four bytes, stands at `changed_at` and counts from `counts_from`.
 
     `slot` is the slot's address. `is_call`: the site is a call instruction, so what it calls finds another address on
     the stack.
     """
 
-    distance_at: int
+    changed_at: int
     counts_from: int
     slot: int
     is_call: bool
-
-    @property
-    def changed_at(self) -> int:
-        """The address of the bytes that change."""
-        return self.distance_at
 
 
 def load_of(code: bytes, address: int) -> Load | None:
@@ -80,13 +75,9 @@ def why_no_load(found: bytes) -> str:
 
 
 def cell(trampoline: int) -> bytes:
-    """Return a cell that leads to a trampoline."""
-    return struct.pack("<Q", trampoline)
-
-
-def landing_pad() -> bytes:
-    """Return what a trampoline that cells lead to begins with: with IBT, jumps through memory land nowhere else."""
-    return _ENDBR64
+    """Return a cell that leads to a trampoline, and what that begins with: with IBT, jumps through memory land nowhere
+    else."""
+    return struct.pack("<Q", trampoline) + _ENDBR64
 
 
 def distance(load: Load, target: int) -> bytes:

@@ -308,7 +308,7 @@ def _find_load(target: Target, site: Site, memory: Memory, spots: list[Spot], re
     if load is None or memory.word(load.slot) is None:
         refusals.append(Refusal(target.title, slots.why_no_load(found), "", site.address))
         return
-    at = load.distance_at - site.address
+    at = load.changed_at - site.address
     spots.append(Spot(target, site, load, found[at : at + 4], b"", 0))
 
 
@@ -337,7 +337,7 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
     cell = at + len(lead)
     if max(abs(form.slot - cell), abs(form.counts_from - cell)) > _FARTHEST:
         return "its slot is too far away"
-    lead += slots.cell(cell + 8) + slots.landing_pad()
+    lead += slots.cell(cell + 8)
     return spot._replace(after=slots.distance(form, cell)), lead, Through(form.slot)
 
 
