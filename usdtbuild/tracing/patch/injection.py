@@ -111,13 +111,16 @@ class Borrowed:
         """Make one system call; return its result, negative for an error. Raises TracerError."""
         self._start(self.gate.address, {_KERNEL.number: number, **dict(zip(_KERNEL.arguments, arguments))})
         for _ in range(2):  # into the call, and out of it
-            ptrace.call(ptrace.SYSCALL, self.thread.tid)
-            stop = self._next(ptrace.wait)
-            if stop is None or not stop.syscall:
-                raise self._lost(stop)
+            self._to_edge_of_call()
         result = ptrace.registers(self.thread.tid)[ptrace.RESULT]
         self.interrupt()
         return result - (1 << 64) if result >> 63 else result
+
+    def _to_edge_of_call(self) -> None:
+        ptrace.call(ptrace.SYSCALL, self.thread.tid)
+        stop = self._next(ptrace.wait)
+        if stop is None or not stop.syscall:
+            raise self._lost(stop)
 
     def run(self, code: int, registers: Mapping[str, int]) -> None:
         """Let the thread run at an address, with registers set. Raises OSError."""
@@ -137,10 +140,10 @@ class Borrowed:
 
     def interrupt(self, *, running: bool = False) -> None:
         """Bring the thread to a stop in which the kernel looks at its registers again. Raises TracerError."""
-        ptrace.call(ptrace.INTERRUPT, self.thread.tid)
-        if not running:  # a thread that runs may have stopped already, and must not be sent on
-            ptrace.call(ptrace.CONT, self.thread.tid)
         while True:
+            ptrace.call(ptrace.INTERRUPT, self.thread.tid)
+            if not running:  # a thread that runs may have stopped already, and must not be sent on
+                ptrace.call(ptrace.CONT, self.thread.tid)
             stop = self._next(ptrace.wait)
             if stop is None or stop.exited is not None:
                 raise self._lost(stop)
@@ -148,9 +151,7 @@ class Borrowed:
                 return
             if stop.signal and not stop.event and not stop.syscall:
                 self.thread.owed = stop.signal  # SIGSTOP, which can't be blocked
-            # Any other stop has taken the interrupt with it (ptrace_stop in kernel/signal.c).
-            ptrace.call(ptrace.INTERRUPT, self.thread.tid)
-            ptrace.call(ptrace.CONT, self.thread.tid)
+            running = False  # any other stop has taken the interrupt with it (ptrace_stop in kernel/signal.c)
 
     def take_restart(self, memory: Memory) -> None:
         """Let a thread that stands at a system call get into it, to see with which number the kernel restarts it, and
@@ -160,10 +161,7 @@ class Borrowed:
         """
         if memory.read(self.base[ptrace.PC], len(_KERNEL.instruction)) != _KERNEL.instruction:
             return
-        ptrace.call(ptrace.SYSCALL, self.thread.tid)
-        stop = self._next(ptrace.wait)
-        if stop is None or not stop.syscall:
-            raise self._lost(stop)
+        self._to_edge_of_call()
         self.base[ptrace.INDEX[_KERNEL.number]] = ptrace.registers(self.thread.tid)[ptrace.INDEX[_KERNEL.number]]
         ptrace.skip_call(self.thread.tid)
         self.interrupt()
