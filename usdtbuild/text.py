@@ -46,6 +46,11 @@ def one_line(text: str | bytes) -> str:
     return shown(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def plural(count: int, word: str) -> str:
+    """Return a number of what `word` names."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
 ELLIPSIS = "…"
 
 

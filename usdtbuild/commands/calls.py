@@ -15,7 +15,7 @@ from ..functions.calls.libraries import Libraries, with_libraries
 from ..functions.calls.read import read_calls
 from ..inspection.targets import files, in_folder
 from ..record import NamedTuple
-from ..text import one_line
+from ..text import one_line, plural
 from . import checked
 from .as_json import headed
 from .looking import look
@@ -209,12 +209,8 @@ def _title(file: _File) -> str:
     stubs = sum(len(call.stubs) for call in file.calls)
     place = f", loaded at {file.bias:#x} in process {file.pid}" if file.pid else ""
     when = "bound lazily" if report.lazy else "bound at the start"
-    counts = f"{_plural(len(file.calls), 'function')}, {_plural(stubs, 'stub')}"
+    counts = f"{plural(len(file.calls), 'function')}, {plural(stubs, 'stub')}"
     return f"{one_line(report.path)}: {report.kind}, {report.machine}{place}: {counts}, {when}"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _row(file: _File, at: int, names: dict[str, str], wanted: _Wanted) -> list[str]:
@@ -234,7 +230,7 @@ def _row(file: _File, at: int, names: dict[str, str], wanted: _Wanted) -> list[s
 
 def _no_stub(call: Call) -> str:
     through = sum(site.through_slot for site in call.sites)
-    return f"none ({_plural(through, 'call site')})" if through else "none"
+    return f"none ({plural(through, 'call site')})" if through else "none"
 
 
 def _site(site: CallSite, bias: int) -> str:

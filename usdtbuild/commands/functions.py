@@ -20,7 +20,7 @@ from ..functions.report import WARNINGS, Function, FunctionReport
 from ..inspection.records import site_places
 from ..inspection.targets import contents, in_folder
 from ..record import NamedTuple
-from ..text import one_line, shown
+from ..text import one_line, plural, shown
 from . import checked
 from .as_json import headed
 from .looking import look
@@ -390,6 +390,5 @@ def _print_totals(file: _File) -> None:
         if reason:
             table.add_row(str(count), reason, REASONS[reason])
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
-    count = len(file.functions)
-    console.print(f"\n{count} function{'s' * (count != 1)}")
+    console.print(f"\n{plural(len(file.functions), 'function')}")
     print_table(console, table)

@@ -18,7 +18,7 @@ from ..inspection.probes import inspect
 from ..inspection.targets import files, process_number
 from ..model import dashed
 from ..record import NamedTuple
-from ..text import one_line, shown
+from ..text import one_line, plural, shown
 from . import checked
 from .as_json import dumped, headed, print_pieces, with_list
 from .looking import look
@@ -254,15 +254,11 @@ def _print(inspections: Sequence[Inspection], names: dict[str, str], drawn: bool
 
 
 def _title(found: Inspection) -> str:
-    count = f"{_plural(found.probe_count, 'probe')}, {_plural(found.site_count, 'site')}"
+    count = f"{plural(found.probe_count, 'probe')}, {plural(found.site_count, 'site')}"
     formats = len({probe.format for probe in found.probes})
     count += f", in {formats} formats" if formats > 1 else ""
     loaded_at = f", loaded at {found.load_bias:#x} in process {found.pid}" if found.load_bias is not None else ""
     return f"{one_line(found.path)}: {found.kind}, {found.machine}{loaded_at}: {count}"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _row(found: Inspection, probe: SeenProbe, number: int, site: SeenSite, names: dict[str, str]) -> tuple[str, ...]:

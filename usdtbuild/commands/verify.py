@@ -10,9 +10,8 @@ import click
 from .. import apart
 from ..errors import UsageError, UsdtError
 from ..inspection.targets import files
-from ..text import one_line
+from ..text import one_line, plural
 from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, FoundAt, Verified, missing_everywhere, verify
-from ..verify.report import plural
 from . import checked
 from .as_json import dumped, headed, print_pieces, with_list
 from .progress import progress

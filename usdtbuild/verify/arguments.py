@@ -11,7 +11,8 @@ from ..inspection import tracers
 from ..machines import facts_of
 from ..model import FLOAT, INTEGER
 from ..provider import describe
-from .report import ERROR, NOTE, WARNING, Finding, Gathered, plural, site_place
+from ..text import plural
+from .report import ERROR, NOTE, WARNING, Finding, Gathered, site_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,8 @@ from ..inspection.records import loaded_content
 from ..model import dashed
 from ..options import FORMATS, RECORDS
 from ..record import NamedTuple
-from .report import ERROR, WARNING, FoundAt, Gathered, note_place, plural, points_to_code, section_place, site_place
+from ..text import plural
+from .report import ERROR, WARNING, FoundAt, Gathered, note_place, points_to_code, section_place, site_place
 from .sites import is_quiet
 
 if TYPE_CHECKING:

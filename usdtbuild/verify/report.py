@@ -123,11 +123,6 @@ class Gathered:
             yield Finding(self.check, severity, what, tuple(places), cure)
 
 
-def plural(count: int, word: str) -> str:
-    """Return a number of what `word` names."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
 def section_place(section: ImageSection, offset: int = 0) -> FoundAt:
     """Return a place in a section."""
     name = section.name or f"section {section.number}"
