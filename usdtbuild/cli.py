@@ -13,7 +13,7 @@ import os
 import click
 
 from . import __version__
-from .commands.say import echo
+from .commands.say import complain, echo
 from .errors import UsdtError
 from .folders import folder as folder_of
 
@@ -127,5 +127,5 @@ def main(arguments: list[str] | None = None) -> int:
     except click.Abort:
         return 130
     except UsdtError as error:
-        echo(f"usdtbuild: {error}", err=True)
+        complain(error)
         return error.exit_code

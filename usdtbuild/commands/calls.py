@@ -20,7 +20,7 @@ from . import checked
 from .as_json import headed
 from .looking import look
 from .progress import progress
-from .say import echo
+from .say import complain, echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -88,7 +88,7 @@ def command(
                 try:
                     seen = list(_look(target, processes, wanted, tick))
                 except UsdtError as error:
-                    echo(f"usdtbuild: {error}", err=True)
+                    complain(error)
                     failed = True
                     continue
                 found += _select(target, seen, wanted)
@@ -105,18 +105,14 @@ def command(
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
-def _trouble(error: InputError) -> None:
-    echo(f"usdtbuild: {error}", err=True)
-
-
 def _look(target: str, processes: Processes, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
     process = processes.of(target)
     if process is not None:
         yield from _process(process, wanted, tick)
         return
-    for image in files(target, _trouble):
+    for image in files(target, complain):
         tick(image.path)
-        report = in_folder(target, _trouble, partial(_read, image, wanted))
+        report = in_folder(target, complain, partial(_read, image, wanted))
         if report is not None:
             yield _File(report, _chosen(report, wanted))
 
@@ -130,14 +126,14 @@ def _process(process: Process, wanted: _Wanted, tick: Callable[[str], None]) -> 
     from ..functions.calls.bound import MappedFiles, held
 
     if unread := process.unread():
-        _trouble(InputError(f"process {process.pid}", f"{unread}: what slots hold isn't known"))
+        complain(InputError(f"process {process.pid}", f"{unread}: what slots hold isn't known"))
     places = MappedFiles(process.mapped)
-    for image, bias in process.loaded(_trouble):
+    for image, bias in process.loaded(complain):
         tick(image.path)
         try:
             report = _read(image, wanted)
         except InputError as error:
-            _trouble(error)
+            complain(error)
             continue
         chosen = _chosen(report, wanted)
         content = tuple(held(report, call, bias, process.memory, places) for call in chosen)
@@ -183,13 +179,9 @@ def _demangled(found: Sequence[_File]) -> dict[str, str]:
 
 
 def _print(found: Sequence[_File], names: dict[str, str], wanted: _Wanted) -> None:
-    first = True
-    for file in found:
-        if not file.calls:
-            continue
-        if not first:
+    for number, file in enumerate(file for file in found if file.calls):
+        if number:
             echo()
-        first = False
         echo(_title(file))
         rows = [_row(file, at, names, wanted) for at in range(len(file.calls))]
         headings = ["FUNCTION", "LIBRARY", "KIND", "SLOT", "STUBS", *(["SITES"] if wanted.sites else []),

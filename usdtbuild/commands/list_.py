@@ -23,7 +23,7 @@ from . import checked
 from .as_json import dumped, headed, print_pieces, with_list
 from .looking import look
 from .progress import progress
-from .say import echo, style
+from .say import complain, echo, style
 from .table import Column, draw
 
 if TYPE_CHECKING:
@@ -78,10 +78,13 @@ def command(
         failed = False
         with progress("Looked at", "files") as tick:
             for target in targets:
-                inspections = _look(target, processes, wanted, tick)
-                failed |= inspections is None
-                if inspections is not None:
-                    found += _select(target, inspections, patterns)
+                try:
+                    seen = list(_look(target, processes, wanted, tick))
+                except UsdtError as error:
+                    complain(error)
+                    failed = True
+                    continue
+                found += _select(target, seen, patterns)
         names = _demangled(found) if demangle else {}
         if as_json:
             print_pieces(_document(found, names))
@@ -95,10 +98,6 @@ def command(
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
-def _trouble(error: InputError) -> None:
-    echo(f"usdtbuild: {error}", err=True)
-
-
 class _Wanted(NamedTuple):
     """What the command line asks of each file."""
 
@@ -107,29 +106,19 @@ class _Wanted(NamedTuple):
     debug_folder: str
 
 
-def _look(target: str, processes: Processes, wanted: _Wanted, tick: Callable[[str], None]) -> list[Inspection] | None:
-    """Return what a target shows, all of it or, with a line on stderr, None."""
-    try:
-        return list(_inspections(target, processes, wanted, tick))
-    except UsdtError as error:
-        echo(f"usdtbuild: {error}", err=True)
-        return None
-
-
-def _inspections(
-    target: str, processes: Processes, wanted: _Wanted, tick: Callable[[str], None]
-) -> Iterator[Inspection]:
+def _look(target: str, processes: Processes, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
     process = processes.of(target)
     if process is not None:
         yield from _process(process, wanted, tick)
         return
-    for image in files(target, _trouble):
+    for image in files(target, complain):
         tick(image.path)
-        yield _with_sources(image, inspect(image), wanted, tick)
+        yield _inspected(image, wanted, tick)
 
 
-def _with_sources(image: Image, seen: Inspection, wanted: _Wanted, tick: Callable[[str], None]) -> Inspection:
-    """Return the inspection with file and line of the sites that will be shown, if they are asked for."""
+def _inspected(image: Image, wanted: _Wanted, tick: Callable[[str], None]) -> Inspection:
+    """Return the inspection, with file and line of the sites that will be shown, if they are asked for."""
+    seen = inspect(image)
     chosen = [probe for probe in seen.probes if _matches(probe, wanted.patterns)]
     if not wanted.source or not chosen:
         return seen
@@ -151,12 +140,12 @@ def _with_sources(image: Image, seen: Inspection, wanted: _Wanted, tick: Callabl
 
 
 def _process(process: Process, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
-    for image, bias in process.loaded(_trouble):
+    for image, bias in process.loaded(complain):
         tick(image.path)
         try:
-            seen = _with_sources(image, inspect(image), wanted, tick)
+            seen = _inspected(image, wanted, tick)
         except InputError as error:
-            _trouble(error)
+            complain(error)
             continue
         probes = tuple(_at_run_time(probe, bias, process.memory, seen.little) for probe in seen.probes)
         yield seen._replace(probes=probes, pid=process.pid, load_bias=bias)
@@ -238,13 +227,9 @@ def _demangled(inspections: Sequence[Inspection]) -> dict[str, str]:
 
 def _print(inspections: Sequence[Inspection], names: dict[str, str], drawn: bool) -> None:
     """Print a table for each file: `drawn` to fit a terminal; else columns and blanks, nothing cut off or wrapped."""
-    first = True
-    for found in inspections:
-        if not found.probes:
-            continue
-        if not first:
+    for at, found in enumerate(found for found in inspections if found.probes):
+        if at:
             echo()
-        first = False
         rows = [_row(found, probe, number, site, names)
                 for probe in found.probes for number, site in enumerate(probe.sites, 1)]  # fmt: skip
         if drawn:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..text import shown
+
+if TYPE_CHECKING:
+    from ..errors import UsdtError
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True, styled: bool = False) -> None:
@@ -19,6 +22,11 @@ def remark(text: str) -> None:
     context = click.get_current_context(silent=True)
     if context is None or not context.params.get("quiet"):
         echo(f"usdtbuild: {text}", err=True)
+
+
+def complain(error: UsdtError) -> None:
+    """Print what has gone wrong to standard error, where the command goes on."""
+    echo(f"usdtbuild: {error}", err=True)
 
 
 def raw(data: bytes) -> None:

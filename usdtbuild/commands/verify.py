@@ -15,7 +15,7 @@ from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, FoundAt, Verified, mi
 from . import checked
 from .as_json import dumped, headed, print_pieces, with_list
 from .progress import progress
-from .say import echo
+from .say import complain, echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -94,13 +94,13 @@ def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None
     try:
         return list(_reports(target, expected, tick)) or [_nothing_in(target)]
     except UsdtError as error:
-        echo(f"usdtbuild: {error}", err=True)
+        complain(error)
         return None
 
 
 def _reports(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> Iterator[Verified]:
     """Yield a report on each file; in folders and archives only on those that have to do with probes."""
-    for image in files(target, lambda error: echo(f"usdtbuild: {error}", err=True)):
+    for image in files(target, complain):
         tick(image.path)
         report = verify(image, expected)
         matters = report.probes or any(finding.check != "no-probes" for finding in report.findings)
