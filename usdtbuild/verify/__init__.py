@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..formats import stapsdt
 from ..inspection import probes as look
 from ..model import dashed
-from . import arguments, building, names, records, red_zone, semaphores, site_table, sites
+from . import arguments, building, names, records, semaphores, site_table, sites
 from .building import calls_stubs, traces_of_probes
 from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, FoundAt, Subject, Verified
 
@@ -48,7 +48,6 @@ CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (
     *building.CHECKS,
     *records.CHECKS,
     *sites.CHECKS,
-    *red_zone.CHECKS,
     *semaphores.CHECKS,
     *arguments.CHECKS,
     *names.CHECKS,

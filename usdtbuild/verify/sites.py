@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..inspection import site_code, tracers
+from ..machines import facts_of
 from .report import ERROR, WARNING, Finding, Gathered, name_of, note_place, site_place
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from ..elf.image import Image
     from ..inspection.records import Location, Record
     from .report import Subject
+
+_BEHIND = 1 << 12  # bytes of a function that are read behind a site
 
 
 def _ghosts(subject: Subject) -> Iterator[Finding]:
@@ -153,4 +156,28 @@ def _build_id(subject: Subject) -> Iterator[Finding]:
         yield Finding("build-id", WARNING, what, (), "link with -Wl,--build-id=sha1")
 
 
-CHECKS = (_ghosts, _site_code, _same_place, _perf_offsets, _build_id)
+def _red_zone(subject: Subject) -> Iterator[Finding]:
+    """Sites that are a NOP of five bytes, in functions that keep data below the stack pointer."""
+    image = subject.image
+    known = facts_of(image.machine)
+    if known is None or known.overwritten is None:
+        return
+    cure = "compile with -DUSDT_PROBES_BY_CALL (usdtbuild cc --nop=nop5 does), or write NOPs with --nop=safe"
+    gathered = Gathered("red-zone", ERROR, cure)
+    what = (
+        "the kernel makes a call of a site's NOP of five bytes, and that overwrites data which the function keeps "
+        "below the stack pointer: the program goes wrong while it is traced"
+    )
+    for record in subject.notes:
+        where = record.site
+        value = where.offset if image.is_object else where.address
+        function = image.function_at(value, where.section_number)
+        if function is None:
+            continue
+        code = code_at(image, where.section_number, value - function.offset, function.offset + _BEHIND)
+        if known.overwritten(code, function.offset):
+            gathered.add(what, site_place(subject, record))
+    yield from gathered
+
+
+CHECKS = (_ghosts, _site_code, _same_place, _perf_offsets, _build_id, _red_zone)
