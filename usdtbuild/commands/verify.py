@@ -41,8 +41,10 @@ def command(
 
     Each finding says what is wrong, where, and what cures it. Exits with 1 if there is an error.
     """
+    from ..provider.files import read_providers
+
     _check_names(ignored)
-    expected = _read_providers(provider_files)
+    expected = read_providers(provider_files)
 
     def run() -> int:
         reports: list[Verified] = []
@@ -53,8 +55,11 @@ def command(
                 failed |= found is None
                 reports += found or []
         if expected and not failed:
-            reports += _missing(reports, expected, provider_files)
-        reports = [_without(report, ignored) for report in reports]
+            missing = missing_everywhere(reports, expected, ", ".join(provider_files))
+            reports += [missing] if missing else []
+        for number, report in enumerate(reports):
+            kept = (finding for finding in report.findings if finding.check not in ignored)
+            reports[number] = report._replace(findings=tuple(kept))
         counted = [ERROR, WARNING] if strict else [ERROR]
         failed |= any(report.count(severity) for report in reports for severity in counted)
         if as_json:
@@ -82,13 +87,6 @@ def _check_names(ignored: Sequence[str]) -> None:
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
-def _read_providers(paths: Sequence[str]) -> dict[str, Provider]:
-    """Return the providers of the given provider files by name. Raises InputError and ParseError."""
-    from ..provider.files import read_providers
-
-    return read_providers(paths)
-
-
 def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> list[Verified] | None:
     """Return the reports on a target's files, all of them or, with a line on stderr, None."""
     try:
@@ -113,15 +111,6 @@ def _nothing_in(target: str) -> Verified:
     kind = "folder" if apart.is_folder(target) else "archive"
     cure = "see that the probe calls are compiled in; build it with `usdtbuild cc` as the compiler"
     return Verified(target, kind, 0, 0, (Finding("no-probes", WARNING, "none of its files has a probe", (), cure),))
-
-
-def _missing(reports: Sequence[Verified], expected: dict[str, Provider], paths: Sequence[str]) -> list[Verified]:
-    report = missing_everywhere(reports, expected, ", ".join(paths))
-    return [report] if report else []
-
-
-def _without(report: Verified, ignored: Sequence[str]) -> Verified:
-    return report._replace(findings=tuple(finding for finding in report.findings if finding.check not in ignored))
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

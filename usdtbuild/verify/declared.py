@@ -10,7 +10,6 @@ from . import ERROR, verify
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..model import Provider
     from . import Finding, Verified
 
 # Findings of `verify` that a declaration decides, though they are no errors of the file as such.
@@ -24,8 +23,9 @@ def complaints(
 ) -> str:
     """Return what is wrong, several lines, or '' if nothing is. Raises InputError and ParseError."""
     from ..inspection.targets import files
+    from ..provider.files import read_providers
 
-    expected = _read(provider_files)
+    expected = read_providers(provider_files)
     reports = [verify(image, expected) for path in paths for image in files(path, lambda error: None)]
     there = {name for report in reports for name in report.names}
     lines: list[str] = []
@@ -42,12 +42,6 @@ def complaints(
     if not lines:
         return ""
     return "\n".join([f"The probes of {', '.join(paths)} are not those of {', '.join(provider_files)}:", *lines])
-
-
-def _read(paths: Sequence[str]) -> dict[str, Provider]:
-    from ..provider.files import read_providers
-
-    return read_providers(paths)
 
 
 def _allowed(name: str, patterns: Sequence[str]) -> bool:
