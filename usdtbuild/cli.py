@@ -68,42 +68,29 @@ class _LazyCommands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-def _folder_option(name: str, folder: str, text: str) -> click.Option:
-    """An option that prints the absolute path of a folder or file of the package, bare, for use in scripts."""
+def _path_option(name: str, place: str, text: str) -> click.Option:
+    """An option that prints the absolute paths of files or folders of the package, bare, for use in scripts."""
+    room, *pattern = place.split("/", 1)
 
     def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted and not ctx.resilient_parsing:
-            echo(str(folder_of(folder)))
+            found = sorted(folder_of(room).glob(*pattern)) if pattern else [folder_of(room)]
+            echo("\n".join(map(str, found)))
             ctx.exit()
 
     return click.Option([name], is_flag=True, expose_value=False, is_eager=True, callback=show, help=text)
-
-
-def _show_live_sources(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Print the absolute paths of the live runtime's C files, one a line."""
-    if wanted and not ctx.resilient_parsing:
-        folder = folder_of("runtime") / "live"
-        echo("\n".join(str(path) for path in sorted(folder.glob("*.c"))))
-        ctx.exit()
 
 
 @click.command(
     cls=_LazyCommands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     params=[
-        _folder_option("--cmake-dir", "cmake", "Print the folder with USDTBuildConfig.cmake."),
-        _folder_option("--meson-dir", "meson", "Print the folder with the Meson subproject."),
-        _folder_option("--pkgconfig-dir", "pkgconfig", "Print the folder with usdtbuild.pc."),
-        _folder_option("--version-file", "_version.py", "Print the path of a file that changes with the version."),
-        _folder_option("--include-dir", "runtime", "Print the folder with the runtime's C sources."),
-        click.Option(
-            ["--live-sources"],
-            is_flag=True,
-            expose_value=False,
-            is_eager=True,
-            callback=_show_live_sources,
-            help="Print the live runtime's C sources.",
-        ),
+        _path_option("--cmake-dir", "cmake", "Print the folder with USDTBuildConfig.cmake."),
+        _path_option("--meson-dir", "meson", "Print the folder with the Meson subproject."),
+        _path_option("--pkgconfig-dir", "pkgconfig", "Print the folder with usdtbuild.pc."),
+        _path_option("--version-file", "_version.py", "Print the path of a file that changes with the version."),
+        _path_option("--include-dir", "runtime", "Print the folder with the runtime's C sources."),
+        _path_option("--live-sources", "runtime/live/*.c", "Print the live runtime's C sources."),
     ],
     epilog="Exit codes: 0 success; 1 the input is wrong, or a check found an error; 2 the command line is wrong; 3 "
     "standard output can't be written.",
