@@ -187,7 +187,7 @@ def test_such_names_are_found(line: str, names: set[str]) -> None:
 
 # Who prints without `commands.say`: modules that import no click, with `text.shown`, and what is no text for people.
 PRINTERS = {
-    "commands.say", "commands.rich_table", "commands.progress", "apart", "cli", "dtrace", "ending", "meson_wrapper",
+    "commands.say", "commands.progress", "apart", "cli", "dtrace", "ending", "meson_wrapper",
     "commands.functions", "commands.verify", "commands.dof", "commands.hook", "launcher",
     "setuptools_ext", "compilers.preprocess", "instrument.fast", "provider.check", "provider.fast",
     "provider.generate", "tracing.outputs.choose", "tracing.outputs.top",

@@ -20,8 +20,7 @@ from ..record import NamedTuple
 from ..text import one_line
 from . import checked
 from .as_json import headed
-from .rich_table import print_table
-from .say import echo
+from .say import echo, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

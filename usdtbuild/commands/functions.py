@@ -24,8 +24,7 @@ from ..text import one_line, plural, shown
 from . import checked
 from .as_json import headed
 from .looking import look
-from .rich_table import print_table
-from .say import echo, style
+from .say import echo, print_table, style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,6 +9,9 @@ import click
 from ..text import shown
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from ..errors import UsdtError
 
 
@@ -32,6 +35,16 @@ def complain(error: UsdtError) -> None:
 def raw(data: bytes) -> None:
     """Write what is no text for people but for another program, such as a diff."""
     click.echo(data, nl=False)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table. rich fills its columns up, the last one too, which `diff` and editors show."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    echo("\n".join(line.rstrip(" ") for line in captured.get().split("\n")), nl=False)
 
 
 def style(text: str, **how: Any) -> str:
