@@ -15,10 +15,13 @@ from ..elf.debug_files import DEBUG_FOLDER, debug_file, debug_files
 from ..limits import COMPRESSED_DEBUG, DEFLATE_RATIO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..elf.headers import Data
     from ..elf.image import Image
     from ..elf.space import AddressSpace
 
+_STEPS = 4  # more of them nobody takes from an instance to what it is one of
 _DEBUG = (".debug_info", ".zdebug_info")
 
 
@@ -103,6 +106,17 @@ def ranges(dwarf: Any, unit: Any, die: Any, base: int) -> list[tuple[int, int]] 
         return None
     end = high.value if high.form.startswith("DW_FORM_addr") else low.value + high.value
     return [(low.value, end)]
+
+
+def origins(die: Any) -> Iterator[Any]:
+    """Yield a DIE, and what it is an instance of: a concrete function, the abstract one, its declaration."""
+    for _ in range(_STEPS):
+        yield die
+        key = next((key for key in ("DW_AT_abstract_origin", "DW_AT_specification") if key in die.attributes), "")
+        if not key:
+            return
+        die = die.get_DIE_from_attribute(key)
+    yield die
 
 
 def low_address(die: Any) -> int:

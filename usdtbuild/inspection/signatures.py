@@ -18,7 +18,7 @@ from elftools.dwarf.locationlists import LocationParser
 
 from ..machines.calling import Piece, Place
 from ..record import NamedTuple
-from .dwarf import forget, low_address, number, ranges, text
+from .dwarf import forget, low_address, number, origins, ranges, text
 from .types import NUMBER, POINTER, REAL, REFERENCE, Types, has, is_cxx, is_known
 
 if TYPE_CHECKING:
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 _INSIDE = {"DW_TAG_namespace", "DW_TAG_module"}
 _CHANGED = re.compile(r"\.(?:constprop|isra|part)\b")
 _NOT_PASSED = {"__in_chrg", "__vtt_parm"}  # of constructors and destructors: in some of their instances only
-_ORIGIN, _SPECIFICATION = "DW_AT_abstract_origin", "DW_AT_specification"
+_ORIGIN = "DW_AT_abstract_origin"
 _NO_CALL = 3  # DW_CC_nocall: calls don't keep to the convention
 _MOST = 64  # parameters
 # What leaves the low bits of a register as they are.
 _LOW_BITS = {"DW_OP_and", "DW_OP_constu", "DW_OP_convert", *(f"DW_OP_const{size}u" for size in (1, 2, 4, 8))}
 _WORD = 8
-_STEPS = 4  # concrete -> abstract -> declaration
 
 
 class Wanted(NamedTuple):
@@ -177,38 +176,25 @@ class _Reader:
     def _are_all(self, die: Any, parameters: Sequence[Any], wanted: Wanted, optimized: bool) -> bool:
         """Whether nothing that a function takes is missing: Clang doesn't name all that are passed by their address."""
         given = len(parameters)
-        for _ in range(_STEPS):
-            origin = next((key for key in (_ORIGIN, _SPECIFICATION) if has(die, key)), "")
-            if not origin:
-                break
-            die = die.get_DIE_from_attribute(origin)
-            if len(_parameters(die)) > given:
+        for one in origins(die):
+            if len(_parameters(one)) > given:
                 return False
         own = sum(not self._said(one, number, "DW_AT_artificial") for one in parameters)
         if wanted.given is not None:
             return own == wanted.given
-        return not (self._is_clang and is_cxx(die)) or optimized
+        return not (self._is_clang and is_cxx(one)) or optimized
 
     def _said(self, die: Any, get: Any, key: str) -> Any:
         """Return an attribute of a DIE, or of what it is an instance of."""
-        for _ in range(_STEPS):
-            if found := get(die, key):
-                return found
-            origin = next((one for one in (_ORIGIN, _SPECIFICATION) if has(die, one)), "")
-            if not origin:
+        found = None
+        for one in origins(die):
+            if found := get(one, key):
                 break
-            die = die.get_DIE_from_attribute(origin)
-        return get(die, key)
+        return found
 
     def _type(self, die: Any) -> Type | None:
-        for _ in range(_STEPS):
-            if has(die, "DW_AT_type"):
-                return self._types.of(die)
-            origin = next((key for key in (_ORIGIN, _SPECIFICATION) if has(die, key)), "")
-            if not origin:
-                break
-            die = die.get_DIE_from_attribute(origin)
-        return None
+        typed = next((one for one in origins(die) if has(one, "DW_AT_type")), None)
+        return self._types.of(typed) if typed is not None else None
 
     # -- where parameters are ----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from ..elf import layout as elf
 from ..elf.debug_files import DEBUG_FOLDER
 from ..provider.header import FIRING
 from ..record import NamedTuple
-from .dwarf import debug_data, decoded, forget, low_address, number, opened, ranges, text, why_unread
+from .dwarf import debug_data, decoded, forget, low_address, number, opened, origins, ranges, text, why_unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -226,13 +226,9 @@ class _Unit:
     def _name(self, die: Any) -> str:
         """Return a function's linkage name, or else its name, from wherever its DIE refers to."""
         name = ""
-        for _ in range(4):  # inlined -> abstract -> declaration
-            linkage = text(die, "DW_AT_linkage_name") or text(die, "DW_AT_MIPS_linkage_name")
+        for one in origins(die):
+            linkage = text(one, "DW_AT_linkage_name") or text(one, "DW_AT_MIPS_linkage_name")
             if linkage:
                 return linkage
-            name = name or text(die, "DW_AT_name")
-            key = next((k for k in ("DW_AT_abstract_origin", "DW_AT_specification") if k in die.attributes), "")
-            if not key:
-                break
-            die = die.get_DIE_from_attribute(key)
+            name = name or text(one, "DW_AT_name")
         return name
