@@ -214,7 +214,7 @@ class ProbesBuildExt:
                 try:
                     super().build_extensions()  # type: ignore[misc]
                 finally:
-                    self._take_launcher_away()
+                    self._set_launcher(wanted=False)
         finally:
             if len(groups) > 1:
                 self.extensions = every
@@ -262,7 +262,7 @@ class ProbesBuildExt:
                     flags = prepare(extension, options, folder, words, self.compiler, self.warn)
                     if options.live:
                         compile_live(extension, folder, flags, self.compiler, self.debug, self.force)
-                    self._put_launcher_in_front()
+                    self._set_launcher(wanted=True)
                 else:
                     forget(extension, folder)
             super().build_extension(extension)  # type: ignore[misc]
@@ -272,26 +272,16 @@ class ProbesBuildExt:
 
     # -- the compiler ------------------------------------------------------------------------------------------------
 
-    def _compilers(self) -> list[Any]:
-        found = [self.compiler, getattr(self, "shlib_compiler", None)]
-        return [compiler for compiler in found if hasattr(compiler, COMPILERS[0])]
-
-    def _put_launcher_in_front(self) -> None:
+    def _set_launcher(self, *, wanted: bool) -> None:
+        """Let our launcher be in front of the compiler, or not."""
         launcher = self._usdt_launcher
-        for compiler in self._compilers():
+        found = [self.compiler, getattr(self, "shlib_compiler", None)]
+        for compiler in [compiler for compiler in found if hasattr(compiler, COMPILERS[0])]:
             for name in COMPILERS:
                 words = getattr(compiler, name, None)
                 # Each extension makes sure of it, because the registered build_ext may have set other words meanwhile.
-                if words and launcher and words[: len(launcher)] != launcher:
-                    setattr(compiler, name, [*launcher, *words])
-
-    def _take_launcher_away(self) -> None:
-        launcher = self._usdt_launcher
-        for compiler in self._compilers():
-            for name in COMPILERS:
-                words = getattr(compiler, name, None)
-                if words and launcher and words[: len(launcher)] == launcher:
-                    setattr(compiler, name, words[len(launcher) :])
+                if words and launcher and (words[: len(launcher)] == launcher) != wanted:
+                    setattr(compiler, name, [*launcher, *words] if wanted else words[len(launcher) :])
 
 
 @contextlib.contextmanager
