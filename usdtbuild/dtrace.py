@@ -90,11 +90,8 @@ def _run(arguments: list[str]) -> int:
     except ParseError as error:
         sys.stderr.write(shown(f"{error}\n"))
         return error.exit_code
-    except UsageError as error:
-        sys.stderr.write(shown(f"dtrace: {error}\n{_USAGE}"))
-        return error.exit_code
     except UsdtError as error:
-        sys.stderr.write(shown(f"dtrace: {error}\n"))
+        sys.stderr.write(shown(f"dtrace: {error}\n{_USAGE if isinstance(error, UsageError) else ''}"))
         return error.exit_code
     return 0
 
@@ -121,7 +118,7 @@ def read(arguments: list[str]) -> DtraceRun:
             return DtraceRun("help" if word == "--help" else "V")
         elif word in ("--in-place", "--strict"):
             flags.add(word)
-        elif _passed_over(word):
+        elif word in _SILENT or word.startswith(_COMPILERS_OPTIONS):  # libtool passes on what the compiler gets
             continue
         else:
             mode = _letters(word, words, mode, flags, values, definitions)
@@ -167,11 +164,6 @@ def _refuse(word: str, letter: str) -> None:
     if f"-{letter}" in _TRACING and not word.startswith("--"):
         raise UsageError(f"option {word} is for tracing; this dtrace makes headers (-h) and objects (-G) only")
     raise UsageError(f"unknown option {word}")
-
-
-def _passed_over(word: str) -> bool:
-    """Whether a word has no effect: libtool and build files pass on what the compiler gets."""
-    return word in _SILENT or word.startswith(_COMPILERS_OPTIONS)
 
 
 def _agreed(bits: int, wanted: int) -> int:
@@ -253,16 +245,14 @@ def _text(source: str, request: DtraceRun) -> bytes:
     """Return a provider file's text. Raises UsdtError."""
     from .provider.parser import read_file
 
-    if request.preprocess and os.path.isfile(source):
-        from .compilers import preprocess
+    content = None
+    if not request.preprocess or not os.path.isfile(source):
+        content = read_file("/dev/stdin" if source == "-" else source)
+        if not request.preprocess:
+            return content
+    from .compilers.preprocess import preprocess
 
-        return preprocess.preprocess(source, request.definitions)
-    content = read_file("/dev/stdin" if source == "-" else source)
-    if not request.preprocess:
-        return content
-    from .compilers import preprocess
-
-    return preprocess.preprocess(source, request.definitions, content=content)
+    return preprocess(source, request.definitions, content=content)
 
 
 if __name__ == "__main__":
