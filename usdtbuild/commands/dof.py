@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from ..elf.headers import Data
 
-SECTION_TYPE = 0x6FFFFFF4
-SECTION_NAME = ".SUNW_dof"
-
 
 class Piece(NamedTuple):
     """One DOF found in a file.
@@ -130,13 +127,11 @@ def find(path: str) -> list[Piece]:
 
 def _in_elf(path: str, data: Data) -> list[Piece]:
     from ..elf.image import Image
-    from ..inspection.records import loaded_content
+    from ..inspection.records import dof_sections, loaded_content
 
     image = Image(data, path)
     pieces = []
-    for section in image.sections:
-        if section.type != SECTION_TYPE and section.name != SECTION_NAME:
-            continue
+    for section in dof_sections(image):
         where = f"{path}, section {section.name}"
         if section.size > layout.MAX_SIZE_ORACLE:
             raise InputError(where, f"{section.size} bytes of DOF are more than any consumer takes")
@@ -157,15 +152,12 @@ def _split(where: str, content: Data) -> list[tuple[int, bytes]]:
 def _decode(path: str, piece: Piece) -> Dof:
     """Return a DOF with addresses that mean something, if there are any. Raises InputError."""
     try:
-        return decode(piece.data) if piece.address is None else _resolved(piece)
+        dof = decode(piece.data)
+        if piece.address is None:
+            return dof
+        return resolve(piece.data, piece.address)._replace(relocation=dof.relocation)  # as the file has them
     except DofError as error:
         raise InputError(f"{path}, DOF at offset {piece.offset:#x}", str(error)) from None
-
-
-def _resolved(piece: Piece) -> Dof:
-    """Return the DOF with resolved addresses; `relocation` still says how the file has them."""
-    assert piece.address is not None
-    return resolve(piece.data, piece.address)._replace(relocation=decode(piece.data).relocation)
 
 
 def _merged(path: str, pieces: Sequence[Piece]) -> Piece:

@@ -214,16 +214,20 @@ def _note_extents(image: Image, content: bytes) -> Iterator[tuple[int, int]]:
 
 def _read_dof(image: Image) -> Iterator[Record]:
     """Yield the sites of every DOF in `.SUNW_dof`: linkers put those of the objects one behind the other."""
-    for section in image.sections:
-        if section.type == elf.SHT_SUNW_DOF or section.name == ".SUNW_dof":
-            from ..formats.dof import decode, layout
+    for section in dof_sections(image):
+        from ..formats.dof import decode, layout
 
-            content = loaded_content(image, section)
-            start = content.find(layout.MAGIC)
-            while start >= 0:
-                size = decode.size_of(content, start)
-                yield from _dof_records(image, section, start, content[start : start + size])
-                start = content.find(layout.MAGIC, start + size)
+        content = loaded_content(image, section)
+        start = content.find(layout.MAGIC)
+        while start >= 0:
+            size = decode.size_of(content, start)
+            yield from _dof_records(image, section, start, content[start : start + size])
+            start = content.find(layout.MAGIC, start + size)
+
+
+def dof_sections(image: Image) -> list[ImageSection]:
+    """Return the sections of DOF, by their type or, where a tool has changed that, their name."""
+    return [s for s in image.sections if s.type == elf.SHT_SUNW_DOF or s.name == ".SUNW_dof"]
 
 
 def loaded_content(image: Image, section: ImageSection) -> bytes:

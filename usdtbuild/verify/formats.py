@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..elf import layout as elf
 from ..errors import UsdtError
 from ..formats import stapsdt, usdt_note
 from ..formats.dof import layout as dof_layout
 from ..formats.dof.check import REJECTED, check, made_for
 from ..formats.dof.decode import split
 from ..formats.operands import parse
-from ..inspection.records import loaded_content
+from ..inspection.records import dof_sections, loaded_content
 from ..model import dashed
 from ..options import FORMATS, RECORDS
 from ..record import NamedTuple
@@ -171,7 +170,7 @@ def _dof_refused(subject: Subject) -> Iterator[Finding]:
 
 
 def _dofs(subject: Subject) -> Iterator[tuple[ImageSection, int, bytes]]:
-    for section in _dof_sections(subject):
+    for section in dof_sections(subject.image):
         try:
             pieces = split(loaded_content(subject.image, section))
         except UsdtError:
@@ -180,15 +179,11 @@ def _dofs(subject: Subject) -> Iterator[tuple[ImageSection, int, bytes]]:
             yield section, offset, data
 
 
-def _dof_sections(subject: Subject) -> list[ImageSection]:
-    return [s for s in subject.image.sections if s.type == elf.SHT_SUNW_DOF or s.name == ".SUNW_dof"]
-
-
 def _unregistered(subject: Subject) -> Iterator[Finding]:
     """DOF of ours, and nothing that tells the kernel of it when the program starts."""
     if subject.image.is_object:
         return
-    for section in _dof_sections(subject):
+    for section in dof_sections(subject.image):
         content = bytes(subject.image.content(section))
         # The registration's own mark is a trailer with nothing before it.
         if dof_layout.TRAILER_MAGIC in content and dof_layout.TRAILER_MAGIC + bytes(4) not in content:
