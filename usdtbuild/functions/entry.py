@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..machines.nops import nop_at
 from ..record import NamedTuple
+from ..text import plural
 from . import nops
 
 if TYPE_CHECKING:
@@ -338,12 +340,12 @@ def _lengths(found: Measured, promise: Promise, padding: int, size: int) -> tupl
         return None
     own = f"its own N,M is {','.join(str(number) for number in pair(found))}, not {promise}"
     if wrong_padding and wrong_nops:
-        return "other-nm", f"{nops.in_bytes(found.padding)} of padding and {found.nops} at the entry: {own}"
+        return "other-nm", f"{plural(found.padding, 'byte')} of padding and {found.nops} at the entry: {own}"
     if wrong_padding:
         code = "padding-short" if found.padding < padding else "padding-long"
-        return code, f"{nops.in_bytes(found.padding)} of padding, not {padding}: {own}"
+        return code, f"{plural(found.padding, 'byte')} of padding, not {padding}: {own}"
     code = "entry-short" if found.nops < size else "entry-long"
-    return code, f"{nops.in_bytes(found.nops)} of NOPs at the entry, not {size}: {own}"
+    return code, f"{plural(found.nops, 'byte')} of NOPs at the entry, not {size}: {own}"
 
 
 def _room(found: Measured, machine: Machine) -> tuple[str, str]:
@@ -417,15 +419,9 @@ def form(found: Measured, machine: Machine) -> str:
     """Return the NOPs at the entry in words: `endbr64, 2 NOPs of 1 byte`."""
     if not found.pieces:
         return ""
-    groups: list[list[int]] = []
-    for piece in found.pieces:
-        if groups and groups[-1][1] == piece:
-            groups[-1][0] += 1
-        else:
-            groups.append([1, piece])
     words = [
-        f"{count} NOP{'s' * (count > 1)} of {size} byte{'s' * (size > 1)}"
+        f"{plural(len(list(alike)), 'NOP')} of {plural(size, 'byte')}"
         + (f" ({_LONG[size]})" if nops.has_long_nops(machine) and size in _LONG else "")
-        for count, size in groups
+        for size, alike in groupby(found.pieces)
     ]
     return ", ".join([found.landing_name] * bool(found.landing_name) + words)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..machines import facts_of
+from ..text import plural
 
 if TYPE_CHECKING:
     from ..machines.facts import Entries
@@ -48,14 +49,10 @@ def landing_pad(machine: Entries, code: bytes, at: int = 0) -> tuple[int, str]:
     return 0, ""
 
 
-def second_byte(padding: int, landing: int) -> int:
-    """Return the displacement byte of x86's short jump from an entry to the start of its padding."""
-    return -(2 + landing + padding) & 0xFF
-
-
 def second_byte_hazard(padding: int, landing: int) -> str:
-    """Say what the displacement byte would do to a thread between two NOPs; empty if nothing."""
-    value = second_byte(padding, landing)
+    """Say what the displacement byte of x86's short jump from an entry to its padding would do to a thread between two
+    NOPs; empty if nothing."""
+    value = -(2 + landing + padding) & 0xFF
     if value in HARMLESS_SECOND_BYTES and padding + landing + 2 <= 128:
         return ""
     return f"{value:02x}, {_HARMFUL.get(value, 'another instruction')}"
@@ -80,9 +77,4 @@ def too_small(machine: Entries, padding: int, entry: int) -> str:
         if padding >= way.padding and entry >= way.entry:
             return ""
     needs = ", or ".join(way.what for way in machine.ways)
-    return f"{in_bytes(padding)} of padding and {entry} at the entry are too little: {machine.name} needs {needs}"
-
-
-def in_bytes(count: int) -> str:
-    """Return a number of bytes in words."""
-    return f"{count} byte{'s' * (count != 1)}"
+    return f"{plural(padding, 'byte')} of padding and {entry} at the entry are too little: {machine.name} needs {needs}"
