@@ -106,8 +106,9 @@ def _has_folder() -> bool:
 def hear() -> list[tuple[int, object]]:
     """Let signals end us again where a trace has had its own use for them; return what they did, for `unhear`."""
     wanted = ((_signal.SIGINT, _signal.default_int_handler), (_signal.SIGTERM, _stop), (_signal.SIGHUP, _stop))
+    unheard = (_signal.SIG_IGN, None)
     try:
-        return [(number, _signal.signal(number, handler)) for number, handler in wanted if _is_heard(number)]
+        return [(n, _signal.signal(n, handler)) for n, handler in wanted if _signal.getsignal(n) not in unheard]
     except ValueError:  # in another thread than the first
         return []
 
@@ -116,10 +117,6 @@ def unhear(before: list[tuple[int, object]]) -> None:
     """Let signals do again what they did before `hear`."""
     for number, handler in before:
         _signal.signal(number, handler)  # type: ignore[arg-type]
-
-
-def _is_heard(number: int) -> bool:
-    return _signal.getsignal(number) not in (_signal.SIG_IGN, None)
 
 
 def _stop(number: int, _: FrameType | None) -> None:

@@ -225,7 +225,7 @@ class _Search:
 
     def _has(self, path: Path, probe: str) -> bool:
         try:
-            seen = [inspect(image) for image in binaries(str(path), _ignore)]
+            seen = [inspect(image) for image in binaries(str(path), lambda _: None)]
         except InputError:
             return False
         wanted = (self.wish.name, probe.replace("_", "-"))
@@ -242,10 +242,6 @@ class _Search:
         kept = [self.build.root / path for path in found.new]
         there = any(self._has(path, found.probe) for path in self.build.results(found.product.path))
         return there and self.build.survives_cleaning(kept)
-
-
-def _ignore(_: InputError) -> None:
-    return None
 
 
 def header_of(text: str, provider: str) -> str:

@@ -154,19 +154,13 @@ def _trace(follower: Follower, until: Until) -> int:
     if follower.limit is None and session.left_out:
         cure = "; -o FILE has all of them" if output.passing and math.isfinite(job.duration) and not stopped else ""
         remark(f"warning: {session.left_out} hits were seen and are left out{cure}")
-    _tell_beyond(follower.limit, report)
+    if follower.limit is not None and (beyond := sum(report.counts) - follower.limit) > 0:
+        remark(f"{beyond} more hits than --limit came before the trace ended, and are counted, too")
     code = code_of(stopped, ended) or bool(never or output.has_failed or (report.refusals and not report.targets))
     if until.require_hits and not code and (why := _incomplete(report)):
         echo(f"usdtbuild: {why} (--require-hits)", err=True)
         return _NO_HITS
     return code
-
-
-def _tell_beyond(limit: int | None, report: Report) -> None:
-    """Say how many hits tables have that came while the trace ended."""
-    if limit is not None and sum(report.counts) > limit:
-        more = sum(report.counts) - limit
-        remark(f"{more} more hits than --limit came before the trace ended, and are counted, too")
 
 
 def _incomplete(report: Report) -> str:

@@ -247,12 +247,9 @@ def compiler_position(words: list[str]) -> int:
         if not runs_next or (following[:1] == "-" and following != "--"):
             break
         position += 1
-    return _behind_wrappers(words, min(position, len(words) - 1))
-
-
-def _behind_wrappers(words: list[str], position: int) -> int:
-    while (following := _next_compiler(words, position)) > position:
-        position = following
+    position = min(position, len(words) - 1)
+    while (behind := _next_compiler(words, position)) > position:
+        position = behind
     return position
 
 

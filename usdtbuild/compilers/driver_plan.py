@@ -60,13 +60,10 @@ def _sources(commands: list[list[str]]) -> list[Source]:
             target = _value(command, "-o")
             if folder and target[:1] not in ("/", "-"):
                 target = f"{folder}/{target}"
-            given = language if language in ("assembler", "assembler-with-cpp") or not _has_suffix(path) else ""
+            has_suffix = "." in path[path.rfind("/") + 1 :]
+            given = language if language in ("assembler", "assembler-with-cpp") or not has_suffix else ""
             found.append(Source(-1, path, given, target))
     return found
-
-
-def _has_suffix(path: str) -> bool:
-    return "." in path[path.rfind("/") + 1 :]
 
 
 def _is_assembler(command: list[str]) -> bool:

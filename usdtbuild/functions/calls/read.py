@@ -151,7 +151,7 @@ class _Finder:
         if symbol is None:
             # In a program at fixed addresses an IFUNC whose address is taken becomes a function, which is the stub.
             canonical = next((stub for stub in stubs if stub in self._functions), 0) if self.slots.static else 0
-            name = self._functions[canonical] if canonical else self._resolver_name(slot.addend)
+            name = self._functions[canonical] if canonical else self._resolvers.get(slot.addend, "")
             return Call(
                 name, "", "", slot.kind, slot.address, stubs, canonical, slot.addend, sites=sites, entry=slot.entry
             )
@@ -173,10 +173,6 @@ class _Finder:
         names = self.slots.dynamic.texts(DT_SONAME)
         return names[0] if names else ""
 
-    def _resolver_name(self, address: int) -> str:
-        """Return the name of the IFUNC whose resolver is at `address`, else the resolver's, if there are symbols."""
-        return self._resolvers.get(address, "")
-
     @cached_property
     def _symbols(self) -> SymbolTable | None:
         image = self.slots.image
@@ -191,6 +187,7 @@ class _Finder:
 
     @cached_property
     def _resolvers(self) -> dict[int, str]:
+        """The names of IFUNCs by the addresses of their resolvers, or the resolvers' own, if there are symbols."""
         table = self._symbols
         if table is None:
             return {}
