@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 # How each system's loader finishes an address: FreeBSD adds the field's own place to a distance, which costs no
 # dynamic relocation; the others add the module's load address.
 RELOCATIONS = {"freebsd": layout.DOFREL, "illumos": layout.SETX, "oracle": layout.SETX}
-# What follows each DOF in its section, so that the runtime can walk a linked section backwards: this and its size.
-TRAILER = b"UDOF"
 
 # Where ppc64 ELFv1 has its function descriptors, which is what function symbols name there.
 _DESCRIPTORS = ".opd"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..elf import layout as elf
 from ..elf.edit import NewRelocation
 from ..errors import UsdtError
+from ..formats.dof.encode import with_trailer
 from . import dof as dof_records
 
 TYPE_CHECKING = False
@@ -53,14 +54,13 @@ def write(
             relocations.append(NewRelocation(site.offset, subtract, starts[site.provider, site.probe][0], 0))
     if keep:
         relocations.append(NewRelocation(len(data), context.machine.none, keep, 0))
-    data += dof_records.TRAILER + len(encoded.data).to_bytes(4, "little" if little else "big")
     # Without SHF_LINK_ORDER: a loaded section goes with its group anyway. The registration's mark has no such flag,
     # and would stand in another section (mold), or before all DOF, where gdb looks for one (bfd).
     flags = elf.SHF_ALLOC
     if context.dof_system == "oracle":  # lld refuses, and bfd warns of, absolute addresses in a read-only section
         flags |= elf.SHF_WRITE
     context.editor.add_section(
-        SECTION, elf.SHT_SUNW_DOF, flags, bytes(data),
+        SECTION, elf.SHT_SUNW_DOF, flags, with_trailer(bytes(data), little=little),
         align=8, relocations=relocations, group=group,
     )  # fmt: skip
     entries = {(field.provider, field.probe): field.offset for field in encoded.addresses}
