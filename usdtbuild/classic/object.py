@@ -143,9 +143,9 @@ class _Scan:
         machine = machines.for_object(
             source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=source.path
         )
-        described = {provider.name: provider for provider in self.providers}
-        stubs = {index: sites.identify(source, name, described) for index, name in called.items()}
-        if sites.branched(source, machine, stubs):
+        marked = describe.marked(sites.description(source), describe.BRANCH)
+        known = sites.Known({provider.name: provider for provider in self.providers}, marked)
+        if known.branched(source, machine, {index: known.stub(source, name) for index, name in called.items()}):
             raise InputError(
                 source.path, "its probes are branches that must become NOPs where they are, and -G defines functions",
                 "compile it by `usdtbuild cc` or with -DUSDT_PROBES_BY_CALL, or give -G --in-place",

@@ -112,7 +112,10 @@ class Known:
     def branched(
         self, source: ElfObject, machine: ProbeCalls, stubs: dict[SymbolIndex, StubSymbol]
     ) -> set[SymbolIndex]:
-        """Return what `branched` does."""
+        """Return which stubs the code only branches to, in inline assembly that says nothing of a call: its header has.
+
+        The compiler has no other references to them, and must not find any: they are never called.
+        """
         if not self.branches:
             return set()
         kind = (machine.branched, machine.wide_registers, source.layout.address_size)
@@ -185,16 +188,6 @@ def find(
         indirect |= {site.reference.symbol for site in kept}
         places = [site for site in places if site not in kept]
     return FoundProbes(stubs, places, indirect, leftover, found_semaphores, undefined)
-
-
-def branched(source: ElfObject, machine: ProbeCalls, stubs: dict[SymbolIndex, StubSymbol]) -> set[SymbolIndex]:
-    """Return which stubs the object only branches to, in inline assembly that says nothing of a call: its header did.
-
-    The compiler has no other references to them, and must not find any: they are never called.
-    """
-    providers = describe.marked(description(source), describe.BRANCH)
-    kind = (machine.branched, machine.wide_registers, source.layout.address_size)
-    return {symbol for symbol, stub in stubs.items() if _is_branch(stub, providers, *kind)}
 
 
 def _is_branch(stub: StubSymbol, providers: Container[str], most: int, wide_registers: bool, address_size: int) -> bool:
