@@ -178,7 +178,7 @@ class _Function:
         try:
             interpreter.variables, interpreter.argument_depth = {}, 0
             for name, value in given.items():
-                interpreter.variables[name] = value if _is_held(value) else interpreter._holderify(value)
+                interpreter.variables[name] = value if hasattr(value, "held_object") else interpreter._holderify(value)
             interpreter.evaluate_codeblock(mparser.Parser(code, str(CODE)).parse())
             return dict(interpreter.variables)
         except Exception as error:
@@ -188,11 +188,6 @@ class _Function:
         finally:
             for name, value in before.items():
                 setattr(interpreter, name, value)
-
-
-def _is_held(value: Any) -> bool:
-    """Whether a value is in the form already that variables have."""
-    return hasattr(value, "held_object")
 
 
 _PREAMBLE = """\

@@ -113,7 +113,7 @@ def plan(kind: str, name: str) -> dict[str, str]:
 def write(files: Mapping[str, str], folder: Path) -> list[str]:
     """Write the files into a new or empty folder; return their paths, sorted. Raises InputError, and leaves nothing."""
     target = folder.resolve()
-    made = _missing_parents(target)
+    made = [path for path in (target, *target.parents) if not path.exists()]  # innermost first
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             what = "is a folder with something in it" if target.is_dir() else "is a file"
@@ -150,11 +150,6 @@ def _fill(files: Mapping[str, str], target: Path) -> None:
             else:
                 entry.unlink(missing_ok=True)
         raise
-
-
-def _missing_parents(folder: Path) -> list[Path]:
-    """Return the folder and those above it that don't exist yet, innermost first."""
-    return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
 def _files(sample: Sample) -> dict[str, str]:

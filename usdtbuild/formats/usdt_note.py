@@ -24,8 +24,6 @@ from ..record import NamedTuple
 from .operands import split
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
 
 SECTION = ".note.usdt"
 NAMES_SECTION = ".rodata"  # DTrace looks for functions' names in the section of this name, and nowhere else

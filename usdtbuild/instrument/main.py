@@ -172,16 +172,11 @@ def _move_others(context: Context, site: PatchedReference, label: int) -> Refere
             context.editor.move(moved, new)
         # The neutralised one makes room: n32 takes relocations at one offset for steps of a single one.
         reference = reference._replace(offset=old)
-    for offset in site.replacement.extra_relocations:
-        _neutralise(context, site, offset, label)
+    for offset in site.replacement.extra_relocations:  # marks for the linker's relaxation, which are neutralised, too
+        for entry in context.source.relocations_at(site.reference.relocations, offset):
+            if entry.entry != site.reference.entry:
+                context.editor.retarget(entry, context.machine.none, label)
     return reference
-
-
-def _neutralise(context: Context, site: PatchedReference, offset: int, label: int) -> None:
-    """Neutralise a further relocation of the same instruction (linker relaxation marks)."""
-    for entry in context.source.relocations_at(site.reference.relocations, offset):
-        if entry.entry != site.reference.entry:
-            context.editor.retarget(entry, context.machine.none, label)
 
 
 def _refuse_idle_semaphores(found: sites.FoundProbes, options: Options, path: str) -> None:

@@ -145,17 +145,17 @@ class _Compilation:
     def run(self) -> int:
         """Compile, and finish every object that was written, also where another source of the line failed."""
         try:
-            code = self._compile_elsewhere() if is_no_file(self.line.output) else self._compile()
+            if is_no_file(self.line.output):
+                from .complete import compile_elsewhere
+
+                code = compile_elsewhere(self.settings, self.line, self.program, self.signals)
+            else:
+                code = self._compile()
         except OSError as error:
             say(f"usdtbuild cc: can't run {self.program}: {error.strerror}")
             return NOT_EXECUTABLE
         self.signals.die()
         return code
-
-    def _compile_elsewhere(self) -> int:
-        from .complete import compile_elsewhere
-
-        return compile_elsewhere(self.settings, self.line, self.program, self.signals)
 
     def _compile(self) -> int:
         before = {source.object: _stamp(source.object) for source in self.line.sources}

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 class Settings:
     """The launcher's own options, and the compiler's command line."""
@@ -47,7 +43,9 @@ def read_options(arguments: list[str]) -> Settings:
             settings.verbose = True
             continue
         name, equals, value = word.partition("=")
-        option = _option(name)
+        from ..options import STEP_OPTIONS  # only who gives options needs them
+
+        option = STEP_OPTIONS.get(name)
         if option is None or (option[0] is None and equals):
             raise ValueError(f"there is no option {word if option else name}")
         if option[0] is not None and not equals:
@@ -61,21 +59,11 @@ def read_options(arguments: list[str]) -> Settings:
     return settings
 
 
-def _option(name: str) -> Any:
-    from ..options import STEP_OPTIONS
-
-    return STEP_OPTIONS.get(name)
-
-
 def _set_option(settings: Settings, name: str, value: str, choices: tuple[str, ...] | None) -> None:
     if choices and name != "--formats" and value not in choices and (value or name != "--target-os"):
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
-    if name == "--nop":
-        settings.nop = value
-    elif name == "--lto":
-        settings.lto = value
-    elif name == "--target-os":
-        settings.target_os = value
+    if name in ("--nop", "--lto", "--target-os"):
+        setattr(settings, name[2:].replace("-", "_"), value)
     elif name == "--patchable-table":
         settings.relative_table = value == "relative"
     elif name == "--site-table":

@@ -65,18 +65,13 @@ def _exists(path: str) -> bool:
 
 def execute(program: str, words: list[str], environment: dict[bytes, bytes]) -> int:
     """Become another program; return an exit code only if that fails."""
-    restore_pipe_signals()
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # what Python did to these at its start an exec would hand on
+        _signal.signal(number, _signal.SIG_DFL)
     try:
         posix.execve(program, words, environment)
     except OSError as error:
         say(f"usdtbuild cc: can't run {program}: {error.strerror}")
     return NOT_EXECUTABLE
-
-
-def restore_pipe_signals() -> None:
-    """Undo what Python did to two signals at its start, which an exec would hand on."""
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-        _signal.signal(number, _signal.SIG_DFL)
 
 
 class Signals:

@@ -239,13 +239,9 @@ def _arguments(subject: Subject) -> Iterator[Finding]:
                 what = _difference(subject, one, other)
                 if what:
                     gathered.add(what, site_place(subject, one))
-    yield from _ordered(gathered)
-
-
-def _ordered(gathered: Gathered) -> Iterator[Finding]:
-    """Yield findings in an order that doesn't come from a set's."""
-    found = [finding._replace(places=tuple(sorted(finding.places))) for finding in gathered]
-    yield from sorted(found, key=lambda finding: finding.what)
+    # In an order that doesn't come from a set's.
+    ordered = [finding._replace(places=tuple(sorted(finding.places))) for finding in gathered]
+    yield from sorted(ordered, key=lambda finding: finding.what)
 
 
 def _difference(subject: Subject, one: Record, other: Record) -> str:
