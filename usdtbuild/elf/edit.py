@@ -121,7 +121,6 @@ class ObjectEditor(ObjectChanges):
         *,
         align: int,
         link: int = 0,
-        info: int = 0,
         entsize: int = 0,
         relocations: NewRelocations | RepeatedRelocations | Sequence[NewRelocation] = (),
         group: int = 0,
@@ -133,7 +132,7 @@ class ObjectEditor(ObjectChanges):
         if group:
             flags |= layout.SHF_GROUP
         index = SectionIndex(self.source.section_count + len(self.sections))
-        self.sections.append((name, type_, flags, data, link, info, align, entsize))
+        self.sections.append((name, type_, flags, data, link, 0, align, entsize))
         self._join(group, index)
         if relocations:
             if not isinstance(relocations, (NewRelocations, RepeatedRelocations)):
