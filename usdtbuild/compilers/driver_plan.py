@@ -7,11 +7,9 @@ prints the commands that it would run, and runs none; they name every object. Ot
 from __future__ import annotations
 
 import itertools
-import subprocess
 
 from . import COMPILE, LINK, PASS, CompilerLine, Source, compiler_position, split_words
-
-_TIMEOUT = 60  # seconds
+from .ask import CompilerError, run_raw
 
 
 def correct(line: CompilerLine, words: list[str]) -> None:
@@ -37,11 +35,8 @@ def _ask(words: list[str]) -> list[list[str]]:
     """Return the commands that Clang would run, [] for another compiler."""
     at = compiler_position(words) + 1
     try:
-        done = subprocess.run(
-            [*words[:at], "-###", *words[at:]], stdin=subprocess.DEVNULL, capture_output=True, check=False,
-            timeout=_TIMEOUT,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
+        done = run_raw([*words[:at], "-###", *words[at:]])
+    except CompilerError:
         return []
     commands = [split_words(text) for text in done.stderr.split(b"\n") if text.startswith(b' "')]
     return commands if any("-cc1" in command[1:2] for command in commands) else []
