@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from tempfile import TemporaryDirectory
 
-from ..compilers import ask, environment
+from ..compilers import ask
 from ..elf.object import ElfObject
 from ..errors import UsdtError
 
@@ -30,7 +30,7 @@ def compile_nothing(bits: int = 0) -> ElfObject:
     with TemporaryDirectory(prefix="usdtbuild-") as folder:
         path = f"{folder}/empty.o"
         _run("see what the compiler makes objects for", [*_compiler(bits), "-c", "-o", path, "-x", "c", os.devnull])
-        return ElfObject(_content(path), " ".join(environment.words_of("CC") or ["the compiler's object"]))
+        return ElfObject(_content(path), " ".join(ask.words_of("CC") or ["the compiler's object"]))
 
 
 def with_registration(content: bytes, bits: int) -> bytes:
@@ -50,8 +50,8 @@ def with_registration(content: bytes, bits: int) -> bytes:
 
 
 def _compiler(bits: int) -> list[str]:
-    flags = environment.words_of("CFLAGS")
-    return [*environment.compiler(), *flags, *([f"-m{bits}"] if bits else []), "-fno-lto", "-w"]
+    flags = ask.words_of("CFLAGS")
+    return [*ask.compiler(), *flags, *([f"-m{bits}"] if bits else []), "-fno-lto", "-w"]
 
 
 def _run(purpose: str, command: list[str]) -> None:

@@ -5,8 +5,8 @@ object files appear under which names: the action, the inputs, the language swit
 the next word as their value. It runs no compiler, and it doesn't judge: a line that the compiler will refuse may be
 read as anything, because then no object is written.
 
-This is the room's face, and the other modules know more: `driver_plan` what Clang says that it would do, `ask` how a
-compiler is asked, `environment` which one `$CC` and `$CPP` name, `preprocess` what becomes of a provider file in it,
+This is the room's face, and the other modules know more: `driver_plan` what Clang says that it would do, `ask` which
+one `$CC` and `$CPP` name and how it is asked, `preprocess` what becomes of a provider file in it,
 `flags` its option for patchable entries, `probe` whether that works. It is on the launcher's path, once per compile
 step, where every module counts; so it is the package itself, imports nothing but `posix`, and has no typed tuples.
 """

@@ -1,4 +1,5 @@
-"""Ask a compiler: run it, and say in one line what it complained of; what it predefines, and what that tells.
+"""Ask a compiler: which one `$CC` and `$CPP` name, what it says when it is run, what of that tells most, and what it
+predefines. No shell reads the quotes in the variables.
 
 Compilers that can't be run end in errors that say so. Which question is asked and what the answer means is known to
 those who ask (`flags`, `preprocess`, `launch.hook`, `classic.compiler`).
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 TIMEOUT = 120  # seconds for one run of a compiler or a probe
+COMPILERS = ("cc", "gcc", "clang")  # where the environment names none: the first that is there
 
 
 class CompilerError(UsdtError):
@@ -31,6 +33,30 @@ class CannotStartError(CompilerError):
     def __init__(self, program: str, reason: str) -> None:
         super().__init__(f"{program} can't be run: {reason}")
         self.reason = reason
+
+
+def compiler() -> list[str]:
+    """Return the words of `$CC`, else the first compiler found. Raises UsdtError."""
+    from shutil import which  # which a compile step has no use for
+
+    return words_of("CC") or [next(filter(which, COMPILERS), COMPILERS[0])]
+
+
+def preprocessor() -> list[str]:
+    """Return the words of `$CPP`, else the compiler's with -E. Raises UsdtError."""
+    return words_of("CPP") or [*compiler(), "-E"]
+
+
+def words_of(variable: str) -> list[str]:
+    """Return the words of an environment variable. Raises UsdtError where its quotes don't match.
+
+    Makefiles continue their variables on the next line, and export them with the backslash and the line's end.
+    """
+    text = os.environ.get(variable, "").replace("\\\r\n", " ").replace("\\\n", " ")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsdtError(f"the environment variable {variable} can't be split into words: {error}") from None
 
 
 def run(command: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]:

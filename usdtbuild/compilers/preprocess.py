@@ -14,8 +14,7 @@ import shlex
 import sys
 
 from ..errors import InputError, UsdtError
-from .ask import CannotStartError, run_raw
-from .environment import preprocessor, words_of
+from .ask import CannotStartError, preprocessor, run_raw, words_of
 
 
 class PreprocessorError(UsdtError):
