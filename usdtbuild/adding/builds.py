@@ -252,7 +252,7 @@ class Build:
                 raise _not_run(command[0], error) from None
             with self._log.open("rb") as said:
                 try:
-                    last = self._follow(process, said)
+                    last = self._follow(process, said, command)
                 except BaseException:
                     process.terminate()
                     process.wait()
@@ -260,7 +260,7 @@ class Build:
         if process.returncode:
             raise BuildError(command, process.returncode, last)
 
-    def _follow(self, process: subprocess.Popen[bytes], said: Any) -> list[str]:
+    def _follow(self, process: subprocess.Popen[bytes], said: Any, command: list[str]) -> list[str]:
         """Read what a command says until it ends; return its last lines."""
         last, rest, ended = deque[str](maxlen=_LAST_LINES), b"", False
         while True:
@@ -274,18 +274,12 @@ class Build:
                 continue
             if ended:
                 return [*last, *([rest.decode("utf-8", "replace")[:500]] if rest.strip() else [])]
-            self.tick(last[-1] if last else command_name(process))
+            self.tick(last[-1] if last else " ".join(command))
             try:
                 process.wait(0.1)
                 ended = True
             except subprocess.TimeoutExpired:
                 pass
-
-
-def command_name(process: subprocess.Popen[bytes]) -> str:
-    """Return the words of a command that has said nothing yet."""
-    words = process.args
-    return " ".join(map(str, words)) if isinstance(words, list) else str(words)
 
 
 def _not_run(program: str, error: OSError) -> InputError:
