@@ -267,7 +267,7 @@ def descriptors(image: Image) -> dict[int, int]:
     found: dict[int, int] = {}
     known = facts_of(image.machine)
     if known and known.descriptors and not image.is_object:
-        for section in image.sections_named(".opd"):
+        for section in image.sections_named(layout.DESCRIPTORS):
             content = image.content(section)
             words = image.layout.word.iter_unpack(content[: len(content) & ~7])
             for index, (value,) in enumerate(words):
@@ -280,7 +280,7 @@ def moved_by_descriptors(image: Image) -> dict[int, int]:
     found: dict[int, int] = {}
     known = facts_of(image.machine)
     if known and known.descriptors:
-        for section in image.sections_named(".opd"):
+        for section in image.sections_named(layout.DESCRIPTORS):
             for relocation in image.relocations(section):
                 symbol = image.symbol(relocation.symbol) if relocation.type == known.descriptors else None
                 if symbol is not None:

@@ -34,6 +34,7 @@ SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_INFO_LINK, SHF_LINK_ORDER, SHF_GROUP = 
 SHF_TLS = 0x400
 SHF_GNU_RETAIN, SHF_EXCLUDE = 0x200000, 0x80000000
 GRP_COMDAT = 1
+DESCRIPTORS = ".opd"  # where ppc64 ELFv1 has its function descriptors, which is what function symbols name there
 
 PN_XNUM = 0xFFFF  # the number of program headers is in the first section header's sh_info
 PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_GNU_RELRO = 1, 2, 3, 4, 0x6474E552

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 # dynamic relocation; the others add the module's load address.
 RELOCATIONS = {"freebsd": layout.DOFREL, "illumos": layout.SETX, "oracle": layout.SETX}
 
-# Where ppc64 ELFv1 has its function descriptors, which is what function symbols name there.
-_DESCRIPTORS = ".opd"
 _RANK = {elf.STB_GLOBAL: 0, elf.STB_WEAK: 1, elf.STB_LOCAL: 2}
 _FUNCTION_TYPES = {elf.STT_FUNC, elf.STT_GNU_IFUNC}
 
@@ -86,7 +84,7 @@ def _descriptors(source: ElfObject) -> dict[tuple[SectionIndex, int], tuple[Sect
     found: dict[tuple[SectionIndex, int], tuple[SectionIndex, int]] = {}
     known = facts_of(source.machine)
     type_ = known.descriptors if known else 0
-    tables = source.sections_named(_DESCRIPTORS) if type_ else []
+    tables = source.sections_named(elf.DESCRIPTORS) if type_ else []
     for index in source.relocation_sections() if tables else ():
         section = SectionIndex(source.sections[index].info)
         if section in tables:

@@ -70,7 +70,7 @@ def write(
 def _address(context: Context, section: SectionIndex, offset: int, symbol: int, addend: int) -> list[NewRelocation]:
     """Return the relocations that fill a DOF address field, 8 bytes in any class, with a function's address.
 
-    For FreeBSD it is the distance from the field, which needs no dynamic relocation; elsewhere the address itcontext.
+    For FreeBSD it is the distance from the field, which needs no dynamic relocation; elsewhere the address itself.
     """
     if context.options.target_os != "freebsd":
         low = 0 if context.address_size == 8 or context.source.layout.little else 4

@@ -22,15 +22,9 @@ if TYPE_CHECKING:
     from .context import Context
     from .sites import StubSymbol
 
-# Where ppc64 ELFv1 has its function descriptors.
-_DESCRIPTORS = ".opd"
-
 
 def define(context: Context, symbol: SymbolIndex) -> None:
-    """Define a stub that is referred to by more than branches, by its `symbol`; its body is then a site itself.
-
-    It stands in a COMDAT group of its own, so that any number of objects may define it.
-    """
+    """Define a stub that is referred to by more than branches, by its `symbol`."""
     stub = context.found.stubs[symbol]
     code, name = _code(context, stub), f".text.{describe.plain_name(stub.name)}"
     group = context.editor.add_group(symbol)
@@ -95,11 +89,11 @@ def _describe_function(context: Context, section: SectionIndex) -> tuple[Section
     code = context.editor.add_section_symbol(section)  # mold takes no other kind of symbol here
     relocations = [NewRelocation(0, address, code, 0), NewRelocation(8, toc, 0, 0)]
     if not context.descriptors:
-        context.descriptors = next(iter(context.source.sections_named(_DESCRIPTORS)), elf.SectionIndex(0))
+        context.descriptors = next(iter(context.source.sections_named(elf.DESCRIPTORS)), elf.SectionIndex(0))
     if context.descriptors:
         return context.descriptors, context.editor.extend_section(context.descriptors, bytes(24), relocations)
     flags = elf.SHF_ALLOC | elf.SHF_WRITE
     context.descriptors = context.editor.add_section(
-        _DESCRIPTORS, elf.SHT_PROGBITS, flags, bytes(24), align=8, relocations=relocations
+        elf.DESCRIPTORS, elf.SHT_PROGBITS, flags, bytes(24), align=8, relocations=relocations
     )
     return context.descriptors, 0
