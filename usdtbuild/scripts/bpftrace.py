@@ -91,8 +91,4 @@ def _begins(text: str, wanted: str, length: int) -> str:
     return " || ".join(exact) if length else "1 == 1"
 
 
-_WORDS = Words(
-    "bpftrace", _number, lambda target, index: f"str({_expression(target, index)})", "tid", "pid",
-    lambda text, wanted: f"{text} == {wanted}",
-    _begins,
-)  # fmt: skip
+_WORDS = Words("bpftrace", _number, lambda target, index: f"str({_expression(target, index)})", _begins)

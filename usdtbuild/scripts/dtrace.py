@@ -73,9 +73,4 @@ def _conversion(one: Argument) -> str:
     return "%d" if one.signed else "0x%x" if one.kind == "pointer" else "%u"
 
 
-_WORDS = Words(
-    "DTrace", _number, _text, "tid", "pid",
-    lambda text, wanted: f"{text} == {wanted}",
-    lambda text, wanted, length: f"index({text}, {wanted}) == 0",
-    unsigned="ull",
-)  # fmt: skip
+_WORDS = Words("DTrace", _number, _text, lambda text, wanted, length: f"index({text}, {wanted}) == 0", unsigned="ull")

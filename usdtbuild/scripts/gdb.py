@@ -136,8 +136,7 @@ def _number(target: Target, index: int) -> str:
 
 
 _WORDS = Words(
-    "gdb", _number, lambda target, index: f"text(a{index})", "tid", "pid",
-    lambda text, wanted: f"{text} == {wanted}",
+    "gdb", _number, lambda target, index: f"text(a{index})",
     lambda text, wanted, length: f"{text}[:{length}] == {wanted}",
-    " and ", " or ", "not ",
+    both=" and ", either=" or ", negation="not ",
 )  # fmt: skip

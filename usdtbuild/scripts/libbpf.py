@@ -317,8 +317,8 @@ def _number(target: Target, index: int) -> str:
 
 
 _WORDS = Words(
-    "libbpf", _number, lambda target, index: f"a{index}", "", "",
+    "libbpf", _number, lambda target, index: f"a{index}",
+    lambda text, wanted, length: f"same({text}, {wanted}, {length})", "", "",
     lambda text, wanted: f"same({text}, {wanted}, sizeof {wanted})",
-    lambda text, wanted, length: f"same({text}, {wanted}, {length})",
     unsigned="ull",
 )  # fmt: skip

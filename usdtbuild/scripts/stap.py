@@ -87,7 +87,6 @@ def _text(target: Target, index: int) -> str:
 
 
 _WORDS = Words(
-    "SystemTap", _number, _text, "tid()", "pid()",
-    lambda text, wanted: f"{text} == {wanted}",
-    lambda text, wanted, length: f"substr({text}, 0, {length}) == {wanted}",
+    "SystemTap", _number, _text, lambda text, wanted, length: f"substr({text}, 0, {length}) == {wanted}",
+    "tid()", "pid()",
 )  # fmt: skip

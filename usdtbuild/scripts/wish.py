@@ -105,14 +105,13 @@ class Words(NamedTuple):
     name: str
     number: Callable[[Target, int], str]
     text: Callable[[Target, int], str]
-    thread: str
-    process: str
-    same: Callable[[str, str], str]
     begins: Callable[[str, str, int], str]
+    thread: str = "tid"
+    process: str = "pid"
+    same: Callable[[str, str], str] = "{} == {}".format
     both: str = " && "
     either: str = " || "
     negation: str = "!"
-    null: str = "0"
     unsigned: str = ""
 
     def value(self, target: Target, index: int) -> str:
@@ -159,7 +158,7 @@ class Words(NamedTuple):
                 return own
             raise CannotSayError(f"{self.name} has no {operand.name} to compare with here")
         if operand.literal is None:
-            return self.null
+            return "0"
         number = operand.literal
         if isinstance(number, float) and not number.is_integer():
             raise CannotSayError(f"{self.name} compares whole numbers only, not with {number}")
