@@ -124,23 +124,25 @@ def write_edited(
     """
     destination = Destination(target, target, True) if staged else find_destination(target)
     if not destination.beside:
-        content = bytearray(source.view)
-        for offset, data in patches:
-            content[offset : offset + len(data)] = data
-        write_through(destination, content + tail)
+        write_through(destination, edited(source.view, patches, tail))
         return
     with _Replacing(destination, 0o666, mode, staged) as descriptor:
         if isinstance(source.view, bytes):
-            content = bytearray(source.view)
-            for offset, data in patches:
-                content[offset : offset + len(data)] = data
-            content += tail
-            _write_all(descriptor, content, None)
+            _write_all(descriptor, edited(source.view, patches, tail), None)
         else:
             _copy_mapped(descriptor, source)
             for offset, data in patches:
                 _write_all(descriptor, data, offset)
             _write_all(descriptor, tail, source.size)
+
+
+def edited(data: Data, patches: Sequence[tuple[int, bytes]], tail: bytes | bytearray) -> bytearray:
+    """Return `data` with `patches` over it and `tail` behind it."""
+    content = bytearray(data)
+    for offset, patch in patches:
+        content[offset : offset + len(patch)] = patch
+    content += tail
+    return content
 
 
 def write_whole(target: str, content: bytes, mode: int = 0o666) -> None:

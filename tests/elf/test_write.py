@@ -18,6 +18,7 @@ from usdtbuild.elf.edit import NewRelocation, ObjectEditor
 from usdtbuild.elf.layout import SectionIndex, SymbolIndex
 from usdtbuild.elf.object import ElfObject
 from usdtbuild.elf.uleb import decode_uleb, encode_uleb
+from usdtbuild.files import edited
 
 # Globals before and behind each other, referred to from code, data, a group's signature and each other.
 TEXT = """
@@ -35,11 +36,7 @@ third: jmp first
 
 
 def apply(path: Path, editor: ObjectEditor) -> bytes:
-    patches, tail = editor.finish()
-    content = bytearray(path.read_bytes())
-    for offset, data in patches:
-        content[offset : offset + len(data)] = data
-    return bytes(content) + tail
+    return bytes(edited(path.read_bytes(), *editor.finish()))
 
 
 def edit(path: Path, labels: int, names: tuple[str, ...] = ()) -> Any:

@@ -24,7 +24,7 @@ from ..elf.bare import Text, bare_object
 from ..elf.foreign import BITCODE
 from ..elf.object import ElfObject, find_symbols
 from ..errors import InputError
-from ..files import open_input
+from ..files import edited, open_input
 from ..formats import stapsdt
 from ..instrument import sites
 from ..instrument.main import Options, define, instrument_file
@@ -205,10 +205,7 @@ def _complete(template: ElfObject, scan: _Scan, providers: tuple[Provider, ...])
     bare = bare_object(template, texts, sorted(scan.stubs))
     options = Options(providers=providers)
     patches, tail = define(bare, template.path, sorted(scan.semaphores), options)
-    content = bytearray(bare)
-    for offset, data in patches:
-        content[offset : offset + len(data)] = data
-    return bytes(content + tail)
+    return bytes(edited(bare, patches, tail))
 
 
 def _report_missing(scan: _Scan, wanted: ClassicRun, warn: Callable[[str], None]) -> None:
