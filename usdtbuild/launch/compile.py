@@ -30,6 +30,7 @@ from .step import (
     NOT_EXECUTABLE,
     NOT_FOUND,
     Signals,
+    beginning,
     execute,
     find_program,
     hold,
@@ -88,12 +89,7 @@ def _check_place(words: list[str]) -> None:
     """Raise ValueError if a compiler cache runs us: it takes us for the compiler, and moves our `--` to its options."""
     if "--" not in words:
         return
-    try:
-        descriptor = posix.open(f"/proc/{posix.getppid()}/comm", posix.O_RDONLY | posix.O_CLOEXEC)
-    except OSError:
-        return
-    name = posix.read(descriptor, 64).decode("utf-8", "replace").strip()
-    posix.close(descriptor)
+    name = beginning(f"/proc/{posix.getppid()}/comm", 64).decode("utf-8", "replace").strip()
     if name in CACHES:
         raise ValueError(f"{name} runs this command; put it behind: usdtbuild cc -- {name} {words[0]} ...")
 
@@ -117,16 +113,7 @@ def _for_nop(words: list[str], nop: str) -> list[str]:
 
 def _is_provider_file(path: str) -> bool:
     """Tell whether a file that the compiler is about to write over holds probes' declarations."""
-    try:
-        descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
-    except (OSError, ValueError):
-        return False
-    try:
-        text = posix.read(descriptor, 1 << 20)
-    except OSError:
-        return False
-    finally:
-        posix.close(descriptor)
+    text = beginning(path, 1 << 20)
     # Rules for Make name files and have no braces.
     brace = text.find(b"{")
     return brace >= 0 and text.find(b"provider") >= 0

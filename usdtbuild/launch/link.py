@@ -19,7 +19,7 @@ import time
 
 from ..compilers import CompilerLine, Source, compiler_position, expand_response_files, understand
 from .settings import Settings, read_options
-from .step import BITCODE, NOT_EXECUTABLE, NOT_FOUND, Signals, execute, find_program, may_have_probes, say
+from .step import BITCODE, NOT_EXECUTABLE, NOT_FOUND, Signals, beginning, execute, find_program, may_have_probes, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -174,16 +174,10 @@ def _made_objects(line: CompilerLine, arguments: list[str], since: int) -> list[
 
 def _is_object(path: str, since: int) -> bool:
     try:
-        descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+        modified = posix.stat(path).st_mtime
     except (OSError, ValueError):
         return False
-    try:
-        start = posix.read(descriptor, 18)
-        modified = posix.fstat(descriptor).st_mtime
-    except OSError:
-        return False
-    finally:
-        posix.close(descriptor)
+    start = beginning(path, 18)
     relocatable = start[:4] == b"\x7fELF" and start[16:18] in (b"\1\0", b"\0\1")  # e_type, in either byte order
     return modified >= since and (relocatable or start[:4] in BITCODE)
 

@@ -211,6 +211,20 @@ def is_regular(path: str) -> bool:
         return False
 
 
+def beginning(path: str, size: int) -> bytes:
+    """Return the first bytes of a file, none where it can't be read."""
+    try:
+        descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    except (OSError, ValueError):
+        return b""
+    try:
+        return posix.read(descriptor, size)
+    except OSError:
+        return b""
+    finally:
+        posix.close(descriptor)
+
+
 def may_have_probes(path: str) -> bool:
     """Tell from an object's bytes whether it may call probes or test whether one is enabled.
 
