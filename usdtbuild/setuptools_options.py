@@ -187,7 +187,6 @@ def merge(requests: Iterable[ProjectOptions], extension: str, sources: tuple[str
     """
     merged: dict[str, Any] = {}
     providers: list[str] = []
-    where = ""
     requests = list(requests)
     for options in [*(r.common for r in requests), *(r.extensions.get(extension, {}) for r in requests)]:
         merged.update(options)
