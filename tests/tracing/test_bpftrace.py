@@ -24,7 +24,7 @@ from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.measures import Table
 from usdtbuild.tracing.model import COUNT, RECORD, Site, Target
 from usdtbuild.tracing.others.bpftrace import Kernel, Watcher
-from usdtbuild.tracing.others.program import Program
+from usdtbuild.tracing.others.program import Program, expressions
 from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import NotHereError
 from usdtbuild.tracing.selection import Wanted
@@ -314,6 +314,7 @@ class Silent(Watcher):
     def __init__(self) -> None:
         plan = Plan(RECORD, (_target("one"),))
         self.targets, self.program, self.separator, self.dropped = plan.targets, Program(plan, plan.targets), "|", 0
+        self.expressions = [expressions(one) for one in plan.targets]
         self.maps, self.longest, self._what, self._heard = {"@c": {"0,7": 5, "0,8": 9}}, 8, plan.what, {}
         self.hits = [f"h 0 {when} 7 7 1 2 3 4 5 6" for when in (10, 30)]
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
@@ -302,6 +303,31 @@ def test_what_asks_for_nonsense_ends_the_program_that_was_started_for_it(
         while running(program) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert running(program) == []
+
+
+def test_who_asks_for_the_end_again_waits_for_nobody(scene: Callable[..., Path]) -> None:
+    """The worker may have much to say, and not hear him before it has said that."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        with Session(Job(Wanted(probes=("scene:*",)), pids=(program.pid,))) as session:
+            session.start()
+            tracer = int(status_field(program.pid, "TracerPid"))
+            os.kill(tracer, signal.SIGSTOP)
+
+            def asks() -> None:
+                for _ in range(2000):
+                    session.stop()
+
+            asked = threading.Thread(target=asks, daemon=True)
+            asked.start()
+            asked.join(20)
+            os.kill(tracer, signal.SIGCONT)
+            assert not asked.is_alive()
+            for _ in session.batches():
+                pass
+        program.communicate("\n", timeout=60)
 
 
 def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -405,7 +405,7 @@ class Arming:
         if self.kernel is None:
             from .others.bpftrace import Kernel
 
-            self.kernel = Kernel(self.wish, self.tracees.processes, self.owner.roots)
+            self.kernel = Kernel(self.wish, self.tracees.processes, self.owner.roots, self.tracees.in_time)
         self._used.add(self.kernel.name)
         self.tell_refusals(self.kernel.arm(process.pid, plan))
 

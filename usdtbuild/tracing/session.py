@@ -166,7 +166,7 @@ class Session(Tracer):
         self._held: list[Event] = []
         self._stood = _Standing()
         self._worker: Begun | None = None
-        self._has_job = self._has_started = False
+        self._has_job = self._has_started = self._is_stopping = False
         self._stacks = Stacks(wish.stack, hosts.HOST.number, mangled=wish.wanted.mangled)
 
     # -- the worker --------------------------------------------------------------------------------------------------
@@ -210,9 +210,11 @@ class Session(Tracer):
         self._ask(job.GO)
 
     def stop(self) -> None:
-        """Ask for the end: everything is put back, and the last events come."""
+        """Ask for the end: everything is put back, and the last events come. It is said once: a worker with much to
+        tell doesn't listen, and would have us wait."""
         self._stop_early = not self._has_job
-        if self._ended is None:
+        if self._ended is None and not self._is_stopping:
+            self._is_stopping = self._has_job
             if self.wish.argv and self.pid == 0:  # a program that hasn't begun may have missed what ends us
                 self._ask(job.KILL)
             self._ask(job.STOP)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from ...inspection.process import mapped_files, open_mapped
 from ..arguments import number
-from ..errors import TracerError
+from ..errors import FrontGoneError, TracerError
 from ..measures import added
 from ..model import COUNT, MISSING, STRING, Event, Refusal, Totals
 from . import names, watching
@@ -57,12 +57,16 @@ class _NotAttachedError(TracerError):
 class Watcher:
     """One bpftrace, and what it has said."""
 
-    def __init__(self, plan: Plan, targets: Sequence[Target], files: Sequence[int], every: float, guard: str) -> None:
-        """Start it, and wait until all probes are in place. Raises TracerError.
+    def __init__(
+        self, plan: Plan, targets: Sequence[Target], files: Sequence[int], every: float, guard: str,
+        in_time: Callable[[], object],
+    ) -> None:  # fmt: skip
+        """Start it, and wait until all probes are in place. Raises TracerError, and what `in_time` does.
 
         `files` are descriptors of the targets' files, which it closes; `every` and `guard` are as in `Program.text`.
         """
         self.targets, self.program = targets, Program(plan, targets)
+        self.expressions = [expressions(one) for one in targets]
         self.hits: list[str] = []
         self.separator = "\x1f" + secrets.token_hex(8)  # nobody can know it, and put it into a string
         self.maps: dict[str, dict[str, int]] = {}
@@ -109,8 +113,9 @@ class Watcher:
             while not self.counted:  # it reads what probes have said once all are attached
                 if time.monotonic() > deadline:
                     raise TracerError(f"bpftrace took too long: {self._said()}")
+                in_time()  # it may say much before that
                 self._listen()
-        except TracerError:
+        except (TracerError, FrontGoneError):
             said = self._errors.read_text("utf-8", "replace")
             self.close()
             for line in re.findall("^ERROR: Error attaching probe: (.*)$", said, re.MULTILINE):
@@ -133,14 +138,17 @@ class Watcher:
         return said.strip()[-1000:] or "it said nothing"
 
     def read(self) -> None:
-        """Take what it has printed. Raises TracerError if it has ended."""
-        while True:
+        """Take what it has printed, a pipe full at most: it may print faster than it is heard. Raises TracerError if it
+        has ended."""
+        left = _PIPE
+        while left > 0:
             try:
-                raw = os.read(self._output, _PIPE)
+                raw = os.read(self._output, left)
             except BlockingIOError:
                 return
             if not raw:
                 raise TracerError(f"bpftrace has ended: {self._said()}")
+            left -= len(raw)
             *lines, self._rest = (self._rest + raw).split(b"\n")
             for line in lines:
                 self._take(line.decode("utf-8", "surrogateescape"))
@@ -209,8 +217,12 @@ class Kernel:
 
     name = "bpftrace"
 
-    def __init__(self, wish: Job, processes: Container[int], roots: Collection[int]) -> None:
-        """`processes` are all that ever were of the trace; `roots` are those that it is about."""
+    def __init__(
+        self, wish: Job, processes: Container[int], roots: Collection[int], in_time: Callable[[], object] = int
+    ) -> None:
+        """`processes` are all that ever were of the trace; `roots` are those that it is about. `in_time` raises an
+        error when it is too late to begin."""
+        self._in_time = in_time
         self._wish = wish
         self._processes: Container[int] = processes if wish.children else roots
         only = 0 if wish.children or wish.several else next(iter(roots or wish.pids))
@@ -265,7 +277,7 @@ class Kernel:
             files = {path: os.dup(opened[path]) for path in {one.module.path for one in targets}}
             try:
                 descriptors = [files[one.module.path] for one in targets]
-                watcher = Watcher(plan, targets, descriptors, self._wish.every, self._guard)
+                watcher = Watcher(plan, targets, descriptors, self._wish.every, self._guard, self._in_time)
             except _NotAttachedError as error:
                 missing.append(error.target)
                 if len(missing) > _MOST_MISSING:
@@ -299,7 +311,7 @@ class Kernel:
         target = watcher.targets[index]
         values: list[Value] = []
         for text, argument, bits, *operands in zip(
-            expressions(target), target.arguments, raw, *(site.operands for site in target.sites)
+            watcher.expressions[index], target.arguments, raw, *(site.operands for site in target.sites)
         ):
             if not text:
                 values.append(MISSING)

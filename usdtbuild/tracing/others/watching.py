@@ -27,6 +27,7 @@ _EVENTS = Path("/sys/kernel/tracing/uprobe_events")
 _CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38}
 # The first version that can leave out a probe which the kernel refuses, and goes on with the others.
 _KNOWS_MISSING = (0, 23)
+_PRINTED, _PRINTED_END = '{"type": "printf", "data": "', '\\n"}'  # a line of hits that bring no text
 _ESCAPE = re.compile(r"\\(?:uffffff([0-9a-f]{2})|.)")
 
 
@@ -94,6 +95,10 @@ def decode(line: str) -> dict[str, Any]:
     """Return a line of bpftrace's output; of what isn't JSON, nothing."""
     if not line.startswith("{"):
         return {}
+    if (
+        line.startswith(_PRINTED) and line.endswith(_PRINTED_END) and line.count("\\") == 1
+    ):  # most, in a fifth of the time
+        return {"type": "printf", "data": line[len(_PRINTED) : -len(_PRINTED_END)]}
     try:
         record: dict[str, Any] = json.loads(
             _ESCAPE.sub(lambda found: rf"\udc{found[1]}" if found[1] else found[0], line)
