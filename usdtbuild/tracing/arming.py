@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -187,8 +187,8 @@ class Arming:
         self._lookups = Lookups(wish, lambda text: owner.tell(job.Noted(text)))
         self._engines: list[patch.PatchEngine] = []
         self._told, self._used = set[Refusal](), set[str]()
-        # Why breakpoints are used where jumps were wanted -> sites by their targets.
-        self._fallen_back = defaultdict[str, Counter[str]](Counter)
+        # Why breakpoints are used where jumps were wanted -> of which target, and where in which file.
+        self._fallen_back = defaultdict[str, set[tuple[str, str, int]]](set)
         self.begun = False  # all is armed, or was once
         self._places, self._touched = 0, set[int]()  # that are armed now, and where code may change for them
         self.kernel: Kernel | None = None  # bpftrace, which takes all or nothing
@@ -221,7 +221,7 @@ class Arming:
 
     def fallen_back(self) -> list[str]:
         """Return what to tell about sites that are watched by breakpoints because no jump was possible."""
-        by_places = sorted(self._fallen_back.items(), key=lambda one: -one[1].total())
+        by_places = sorted(self._fallen_back.items(), key=lambda one: -len(one[1]))
         return [_fallen_back(reason, targets) for reason, targets in by_places[:_FEW]]
 
     def begin(self, main: int) -> None:
@@ -395,9 +395,12 @@ class Arming:
             wanted = left
             left = self._trap(process, plan, left, reasons)
             if Ability.JUMPS in self._can:
-                armed = {site.address for _, site in wanted} - {site.address for _, site in left}
-                for address in armed & set(reasons):
-                    self._fallen_back[reasons[address].reason][reasons[address].what] += 1
+                not_armed = {site.address for _, site in left}
+                for target, site in wanted:
+                    why, module = reasons.get(site.address), target.module
+                    if why is not None and site.address not in not_armed:
+                        place = why.what, module.path, site.address - module.load_bias
+                        self._fallen_back[why.reason].add(place)
         self.tell_refusals([_of(target, reasons[s.address]) for target, s in left if s.address in reasons])
 
     def _watch(self, process: Process, plan: Plan) -> None:
@@ -505,9 +508,9 @@ def _notes(made: patch.PatchEngine) -> Iterator[job.Noted]:
         yield job.Noted(f"{what} {FIRST >> 20} MB", always=True)
 
 
-def _fallen_back(reason: str, targets: Counter[str]) -> str:
-    """Return what to tell about breakpoints instead of jumps at sites of targets."""
-    number, names = targets.total(), sorted(map(one_line, targets))
+def _fallen_back(reason: str, places: Collection[tuple[str, str, int]]) -> str:
+    """Return what to tell about breakpoints instead of jumps at places of targets."""
+    number, names = len(places), sorted({one_line(what) for what, _, _ in places})
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     cost = f"a breakpoint costs {_COST} a hit, a jump some nanoseconds"
     return (f"{'1 site is' if number == 1 else f'{number} sites are'} watched by a breakpoint"
