@@ -23,14 +23,18 @@ import pytest
 
 from usdtbuild.tracing import clock, job, session
 from usdtbuild.tracing.containers import Family
+from usdtbuild.tracing.filters import Filter
+from usdtbuild.tracing.follower import planned
 from usdtbuild.tracing.measures import Cell, Measure, Table
 from usdtbuild.tracing.model import INTEGER, Argument, Event, Totals
 from usdtbuild.tracing.outbox import Outbox
+from usdtbuild.tracing.outputs.choose import Wishes
 from usdtbuild.tracing.patch import rings
 from usdtbuild.tracing.patch.code import HEAD, READY, RING_HEADER, RINGS, TAIL, Shape
 from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session, _Clock
+from usdtbuild.tracing.sieve import Sieve
 from usdtbuild.tracing.spool import Reader, Writer
 from usdtbuild.tracing.worker import Worker
 
@@ -445,6 +449,16 @@ def test_who_wants_few_hits_waits_for_few(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(first) <= told.decoded <= 400
     assert told.left_out == 40_000 - len(first)
     assert told._recorded == {0: 20_000, 1: 20_000}
+
+
+@pytest.mark.parametrize(
+    ("returns", "text", "enough"), [(False, "", 10), (False, "n > 5", 10), (False, "time > 1ms", 0), (True, "n > 5", 0)]
+)
+def test_who_is_to_read_few_hits_knows_which_pass(returns: bool, text: str, enough: int) -> None:
+    """Where a filter is applied to records, only who applies it knows when there are enough."""
+    sieve = Sieve(Filter(text)) if text else None
+    wish = job.Job(Wanted(probes=("a:b",), returns=returns), enough=10)
+    assert planned(wish, Wishes(), sieve)[0].enough == enough
 
 
 def test_a_short_trace_has_the_rate_of_the_clock_from_its_first_and_last_moment() -> None:

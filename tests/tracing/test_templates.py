@@ -17,6 +17,7 @@ from usdtbuild.machines.s390x import code as s390x_code
 from usdtbuild.machines.templates import KINDS, Code, Hole, Template
 from usdtbuild.machines.x86_64 import code as x86_64_code
 from usdtbuild.machines.x86_64 import templates as x86_64
+from usdtbuild.tracing.patch.code import jump
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -37,6 +38,13 @@ def present(machines: Iterable[str]) -> list[tuple[str, tuple[str, ...]]]:
 
 def _named(one: str | tuple[str, ...]) -> str:
     return one if isinstance(one, str) else one[0]
+
+
+@pytest.mark.parametrize(("at", "target"), [(0x1000, 0x2005), (0x7FFF_F000_0000, 0x7FFF_7000_0005), (5, 10)])
+def test_a_jump_that_is_made_quickly_is_the_template(at: int, target: int) -> None:
+    made = Code(x86_64.TEMPLATES, at)
+    made.add("jump", target=target)
+    assert jump(at, target) == made.packed()
 
 
 def test_every_table_is_looked_at() -> None:

@@ -37,7 +37,7 @@ from .tracer import TRACERS, Ability
 from .trap.breakpoints import Breakpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from .job import Job
     from .loader import Loader
@@ -319,7 +319,7 @@ class Arming:
             self._arm_plan(process, evaluating._replace(targets=tuple(here)))
         self.tell_refusals([Refusal(one.title, _NOT_KEPT) for one in others if plan.keeps])
         if others and not plan.keeps:
-            self._arm_plan(process, plan._replace(what=RECORD, targets=tuple(others)))
+            self._arm_plan(process, plan._replace(what=RECORD, targets=tuple(others), enough=0))
 
     def _without_pairs(self, process: Process, plan: Plan) -> Sequence[Target]:
         """Arm those of the targets that are hits of pairs, all in place or all with records; return the others."""
@@ -395,12 +395,8 @@ class Arming:
             wanted = left
             left = self._trap(process, plan, left, reasons)
             if Ability.JUMPS in self._can:
-                not_armed = {site.address for _, site in left}
-                for target, site in wanted:
-                    why, module = reasons.get(site.address), target.module
-                    if why is not None and site.address not in not_armed:
-                        place = why.what, module.path, site.address - module.load_bias
-                        self._fallen_back[why.reason].add(place)
+                for reason, place in _by_breakpoints(wanted, left, reasons):
+                    self._fallen_back[reason].add(place)
         self.tell_refusals([_of(target, reasons[s.address]) for target, s in left if s.address in reasons])
 
     def _watch(self, process: Process, plan: Plan) -> None:
@@ -506,6 +502,17 @@ def _notes(made: patch.PatchEngine) -> Iterator[job.Noted]:
     if made.is_short:
         what = f"there is little memory to spare, so buffers begin with {made.first >> 10} KB instead of"
         yield job.Noted(f"{what} {FIRST >> 20} MB", always=True)
+
+
+def _by_breakpoints(
+    wanted: Sequence[tuple[Target, Site]], left: Sequence[tuple[Target, Site]], reasons: Mapping[int | None, Refusal]
+) -> Iterator[tuple[str, tuple[str, str, int]]]:
+    """Yield why wanted sites that are not left have no jumps; with what was to be traced, and where in which file."""
+    not_armed = {site.address for _, site in left}
+    for target, site in wanted:
+        why, module = reasons.get(site.address), target.module
+        if why is not None and site.address not in not_armed:
+            yield why.reason, (why.what, module.path, site.address - module.load_bias)
 
 
 def _fallen_back(reason: str, places: Collection[tuple[str, str, int]]) -> str:

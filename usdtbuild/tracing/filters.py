@@ -124,13 +124,17 @@ class Filter:
 
     def asks(self, target: Target) -> set[int]:
         """Return which of a target's arguments it asks for."""
-        trees, found = [self.tree], set[int]()
+        return {argument_index(target, name) for name in self.names()} - {-1}
+
+    def names(self) -> set[str]:
+        """Return what it asks for."""
+        trees, found = [self.tree], set[str]()
         for tree in trees:
             if isinstance(tree, Joined):
                 trees += tree.parts
             else:
-                found.update(argument_index(target, one.name) for one in (tree.left, tree.right) if one.name)
-        return found - {-1}
+                found.update((tree.left.name, tree.right.name))
+        return found - {""}
 
     def is_for(self, target: Target) -> bool:
         """Whether it can be compiled for a target."""

@@ -56,7 +56,7 @@ class Job(NamedTuple):
     instruction, until the front says GO. `every`: how far it is, is told so often (seconds).
     `last`: hits stay where they are until they are asked for, and only the last ones are kept; `until` ends the trace.
     `patience`: threads whose records have no room wait, for so many seconds while nothing is read.
-    `enough`: so many recorded hits are enough, 0 if it isn't known before they are looked at.
+    `enough`: so many recorded hits that pass are enough, 0 if it isn't known before they are looked at.
     `running`: the children of `pids` that run already are traced, too. `exes`: all processes that run these files are.
     `silent`: a program that is started reads nothing, and what it writes is lost; somebody else has the terminal.
     `normalize`: texts are shown with `?` for their literals.

@@ -71,7 +71,7 @@ class Rings:
         self._fence = native.fence()
         self._tails, self._ready = [0] * RINGS, [0] * RINGS
         self._left = [enough + _DISORDER if enough else 1 << 64] * RINGS  # how many more of each are read
-        self.given = 0  # records so far
+        self.given, self._are_enough = 0, bool(enough)  # records so far; none where all are wanted
         self._poor_until = 0.0
         self._holes: dict[int, tuple[int, float]] = {}
         self.holes = 0
@@ -178,7 +178,7 @@ class Rings:
                 if write(self._bytes[at : at + count * shape.slot]) is False:
                     return total, False
                 total += count
-                self.given += count
+                self.given += count * self._are_enough
                 self._left[ring] -= count
                 self._advance(ring, start, count)
             elif final or self._is_dead(ring):
