@@ -181,9 +181,10 @@ def _checked(request: DtraceRun) -> DtraceRun:
         raise UsageError(f"{request.objects[0]}: -h takes no objects; the provider file is given with -s")
     if request.in_place and not (request.mode == "G" and request.objects):
         raise UsageError("--in-place is for -G with objects")
-    written = os.path.realpath(request.output) if request.output else ""
+    request = request._replace(output=request.output or _default_output(request.sources[0], request.mode))
+    written = os.path.realpath(request.output)
     for path in (*request.sources, *request.objects):
-        if written and os.path.realpath(path) == written and os.path.isfile(written):
+        if os.path.realpath(path) == written and os.path.isfile(written):
             raise UsageError(f"{path} is both read and written (-o)")
     return request
 
@@ -200,17 +201,15 @@ def run(request: DtraceRun) -> None:
     elif request.mode == "h":
         from .provider import complete
 
-        output = request.output or _default_output(request.sources[0], ".h")
-        write_whole(output, complete.write(_providers(request), os.path.basename(output)).encode())
+        write_whole(request.output, complete.write(_providers(request), os.path.basename(request.output)).encode())
     else:
         from .classic.object import ClassicRun, make
         from .outputs import Outputs
 
         providers = _providers(request)
         wanted = ClassicRun(providers, request.objects, request.bits, request.in_place, request.strict)
-        output = request.output or _default_output(request.sources[0], ".o")
         with Outputs() as outputs:  # with --in-place the objects change as well
-            write_whole(outputs.stage(output), make(wanted, outputs, _warn))
+            write_whole(outputs.stage(request.output), make(wanted, outputs, _warn))
 
 
 def _warn(message: str) -> None:
@@ -221,10 +220,9 @@ def _show(warning: Diagnostic) -> None:
     sys.stderr.write(shown(f"{warning}\n"))
 
 
-def _default_output(source: str, ending: str) -> str:
+def _default_output(source: str, mode: str) -> str:
     """Return `app.h` or `app.o` for `some/where/app.d`: in the working directory."""
-    base = os.path.basename(source)
-    return (base[:-2] if base.endswith(".d") else base) + ending
+    return os.path.basename(source).removesuffix(".d") + {"h": ".h", "G": ".o"}[mode]
 
 
 def _providers(request: DtraceRun) -> tuple[Provider, ...]:

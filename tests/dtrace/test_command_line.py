@@ -187,6 +187,14 @@ def test_wrong_use(line: str, message: str, app: Path, dtrace: Any) -> None:
     assert sorted(app.iterdir()) == before
 
 
+@pytest.mark.parametrize(("line", "path"), [("-G -s app.d app.o", "app.o"), ("-h -s app.d -s app.h", "app.h")])
+def test_the_default_output_is_no_input(line: str, path: str, app: Path, dtrace: Any) -> None:
+    (app / path).write_text("ours")
+    done = dtrace(*line.split(), cwd=app, code=2)
+    assert done.stderr.startswith(f"dtrace: {path} is both read and written (-o)\n")
+    assert (app / path).read_text() == "ours"
+
+
 @pytest.mark.parametrize(
     "text", ["provider app { probe a(long double x); };", "provider 1 {", f"provider {'p' * 64} {{}};"]
 )
