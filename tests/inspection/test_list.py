@@ -376,7 +376,7 @@ def test_wrong_input_is_one_clear_line(case: str, tmp_path: Path, usdtbuild: Any
     make, message = WRONG[case]
     path = tmp_path / "input"
     make(path)
-    for command in ("list", "verify"):
+    for command in ("list", "verify") if case != "bitcode" else ("list",):  # of which `verify` says what to verify
         done = usdtbuild(command, path, code=1)
         assert done.stdout == ""
         (line,) = done.stderr.splitlines()

@@ -113,11 +113,41 @@ def test_objects_of_link_time_optimisation(tmp_path: Path, run: Any) -> None:
     for name in ("with", "without"):
         run("gcc", "-flto", "-fno-fat-lto-objects", "-c", f"{name}.c", cwd=tmp_path)
     assert "lto-object" in findings(tmp_path / "with.o")
-    assert findings(tmp_path / "without.o") == {}
+    only(tmp_path / "without.o", "lto-object", "note")
+
+
+LATER = "holds intermediate code only (LTO): its probes show when it is linked [lto-object]"
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_probes_of_a_header_in_intermediate_code_show_when_it_is_linked(
+    compiler: str, tmp_path: Path, run: Any, usdtbuild: Any, need: Any
+) -> None:
+    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
+    (tmp_path / "main.c").write_text('#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n')
+    usdtbuild("header", "app.d", cwd=tmp_path)
+    run(need(compiler), "-O2", "-flto", "-c", "main.c", cwd=tmp_path)
+    run("ar", "rc", "lib.a", "main.o", cwd=tmp_path)
+    for target in ("main.o", "lib.a"):
+        done = usdtbuild("verify", "--strict", "--provider", "app.d", target, cwd=tmp_path)
+        assert f"{target}: note: {LATER}\n" in done.stdout
+        assert "no-site" not in done.stdout
+    said = ", but intermediate code (LTO): its probes show when it is linked\n"
+    assert usdtbuild("list", "lib.a", cwd=tmp_path).stderr == f"usdtbuild: lib.a: no probes found{said}"
+    run("gcc", "-x", "c", "/dev/null", "-shared", "-o", "lib.so", cwd=tmp_path)
+    assert "[no-site]" in usdtbuild("verify", "--provider", "app.d", "lib.so", "lib.a", code=1, cwd=tmp_path).stdout
+
+
+def test_machine_code_beside_intermediate_code_is_judged(tmp_path: Path, run: Any, usdtbuild: Any) -> None:
+    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
+    (tmp_path / "main.c").write_text('#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n')
+    usdtbuild("header", "app.d", cwd=tmp_path)
+    run("gcc", "-flto", "-ffat-lto-objects", "-c", "main.c", cwd=tmp_path)
+    assert findings(tmp_path / "main.o") == {}
 
 
 def test_fat_objects_with_records_and_intermediate_code(program: Any, note: Any) -> None:
-    code = '\n .section .gnu.lto_main,"e",@progbits\n .byte 1\n'
+    code = '\n .section .gnu.lto_main,"e",@progbits\n .asciz "__dtrace_app___go"\n'
     only(program(note(), code, flags=("-c",)), "lto-object", "error")
     assert findings(program(note(), flags=("-c",))) == {}
 

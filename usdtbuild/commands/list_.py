@@ -15,7 +15,7 @@ import click
 from ..elf.debug_files import DEBUG_FOLDER
 from ..errors import InputError, UsageError, UsdtError
 from ..inspection.probes import inspect
-from ..inspection.targets import files, process_number
+from ..inspection.targets import contents, files, process_number
 from ..model import dashed
 from ..record import NamedTuple
 from ..text import one_line, plural, shown
@@ -184,10 +184,12 @@ def _why_none(target: str, any_at_all: bool) -> str:
     """Return what is known of why a file has no probes, for the end of the line that says so."""
     if any_at_all or process_number(target):
         return ""
-    from ..verify import calls_stubs, traces_of_probes
+    from ..verify import calls_stubs, is_slim, traces_of_probes
 
     with contextlib.suppress(UsdtError):  # what is damaged was said already
+        is_later = any(content.is_bitcode for content in contents(target, lambda _: None))
         for image in files(target, lambda _: None):
+            is_later = is_later or is_slim(image)
             if calls_stubs(image):
                 return f", but calls that nobody has turned into sites; 'usdtbuild verify {target}' names them"
             if traces_of_probes(image):
@@ -195,6 +197,8 @@ def _why_none(target: str, any_at_all: bool) -> str:
                     ", but traces of some: the linker or a tool such as strip removed their records; "
                     f"'usdtbuild verify {target}' says more"
                 )
+        if is_later:
+            return ", but intermediate code (LTO): its probes show when it is linked"
     return ""
 
 

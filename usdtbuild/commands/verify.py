@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .. import apart
+from ..elf.image import Image
 from ..errors import UsageError, UsdtError
-from ..inspection.targets import files
+from ..inspection.targets import Content, contents, in_folder
 from ..text import one_line, plural
-from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, FoundAt, Verified, missing_everywhere, verify
+from ..verify import ERROR, LATER, NAMES, NOTE, WARNING, Finding, FoundAt, Verified, missing_everywhere, verify
 from . import checked
 from .as_json import dumped, headed, print_pieces, with_list
 from .progress import progress
@@ -98,19 +100,37 @@ def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None
 
 def _reports(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> Iterator[Verified]:
     """Yield a report on each file; in folders and archives only on those that have to do with probes."""
-    for image in files(target, complain):
-        tick(image.path)
-        report = verify(image, expected)
-        matters = report.probes or any(finding.check != "no-probes" for finding in report.findings)
-        if image.path == target or matters:
+    later: list[FoundAt] = []
+    for content in contents(target, complain):
+        tick(content.path)
+        report = in_folder(target, complain, partial(_report_on, content, expected))
+        if report is None:
+            continue
+        matters = report.probes or any(one.check != "no-probes" and one != LATER for one in report.findings)
+        if content.path == target or matters:
             yield report
+        elif LATER in report.findings:
+            later.append(FoundAt("", content.path, None, "", 0))
+    if later:
+        yield Verified(target, _kind(target), 0, 0, (LATER._replace(places=tuple(later)),))
+
+
+def _report_on(content: Content, expected: dict[str, Provider]) -> Verified:
+    if content.is_bitcode:
+        return Verified(content.path, "LLVM bitcode", 0, 0, (LATER,))
+    return verify(Image(content.data, content.path), expected)
 
 
 def _nothing_in(target: str) -> Verified:
     """Return the report on an archive or folder in which no file has to do with probes."""
-    kind = "folder" if apart.is_folder(target) else "archive"
     cure = "see that the probe calls are compiled in; build it with `usdtbuild cc` as the compiler"
-    return Verified(target, kind, 0, 0, (Finding("no-probes", WARNING, "none of its files has a probe", (), cure),))
+    return Verified(
+        target, _kind(target), 0, 0, (Finding("no-probes", WARNING, "none of its files has a probe", (), cure),)
+    )
+
+
+def _kind(target: str) -> str:
+    return "folder" if apart.is_folder(target) else "archive"
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

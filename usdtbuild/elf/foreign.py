@@ -29,7 +29,7 @@ _KINDS = (
           "give one of its objects (ar x)"),
     _Kind(b"!<thin>\n", "is a thin archive", "instrument the objects it names", "", "give one of the objects it names"),
     *(
-        _Kind(magic, f"is {name}{_NO_CODE_YET}", "compile this file with -fno-lto", "compile it with -fno-lto",
+        _Kind(magic, f"is {name}{_NO_CODE_YET}", "compile this file with -fno-lto", "give what it is linked into",
               "give the linked file")
         for magic, name in zip(BITCODE, ("LLVM bitcode", "wrapped LLVM bitcode"))
     ),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..apart import binaries, is_folder, open_binary, open_named
 from ..elf import archive
+from ..elf.foreign import BITCODE
 from ..elf.image import MAGIC, PROBES, Image
 from ..errors import InputError
 from ..record import NamedTuple
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     Trouble = Callable[[InputError], None]
 
 Result = TypeVar("Result")
+_OBJECTS = (MAGIC, *BITCODE)  # what compilers write
 
 
 class Loaded(NamedTuple):
@@ -46,10 +48,17 @@ class Content(NamedTuple):
     data: Data
     path: str
 
+    @property
+    def is_bitcode(self) -> bool:
+        """Whether it is LLVM's intermediate code, which is no ELF file."""
+        return bytes(self.data[:4]) in BITCODE
+
 
 def files(target: str, trouble: Trouble) -> Iterator[Image]:
     """Yield every ELF file that a path means, sorted by name in folders. Raises InputError."""
     for content in contents(target, trouble):
+        if content.is_bitcode and content.path != target:
+            continue
         image = in_folder(target, trouble, partial(Image, content.data, content.path))
         if image is not None:
             yield image
@@ -67,7 +76,8 @@ def in_folder(target: str, trouble: Trouble, read: Callable[[], Result]) -> Resu
 
 
 def contents(target: str, trouble: Trouble) -> Iterator[Content]:
-    """Yield the content of every file that a path means: of folders and archives the ELF files, by name in folders.
+    """Yield the content of every file that a path means: the ELF files of folders, by name, and of archives, whose
+    bitcode comes, too.
 
     Raises InputError. A file that is named itself may be of any kind; a pipe (/dev/stdin) is read to its end.
     """
@@ -93,16 +103,16 @@ def _file(path: str, opened: Opened) -> Iterator[Content]:
 
 
 def _members(data: Data, path: str) -> Iterator[Content]:
-    """Yield the ELF objects of an archive; members of other kinds are passed over."""
+    """Yield the ELF objects of an archive, and LLVM's bitcode; members of other kinds are passed over."""
     for member in archive.members(data, path):
         content: Data = b""
         if member.file:
             if opened := open_binary(member.file):
                 with opened:
                     content = opened.view
-        elif data[member.offset : member.offset + 4] == MAGIC:
+        elif data[member.offset : member.offset + 4] in _OBJECTS:
             content = bytes(data[member.offset : member.offset + member.size])
-        if content[:4] == MAGIC:
+        if content[:4] in _OBJECTS:
             yield Content(content, f"{path}({member.name})")
 
 

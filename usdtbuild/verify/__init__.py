@@ -17,7 +17,7 @@ from ..formats import stapsdt
 from ..inspection import probes as look
 from ..model import dashed
 from . import arguments, building, names, records, semaphores, site_table, sites
-from .building import calls_stubs, traces_of_probes
+from .building import LATER, calls_stubs, is_slim, traces_of_probes
 from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, FoundAt, Subject, Verified
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKS",
     "ERROR",
+    "LATER",
     "NAMES",
     "NOTE",
     "SEVERITIES",
@@ -39,6 +40,7 @@ __all__ = [
     "Subject",
     "Verified",
     "calls_stubs",
+    "is_slim",
     "missing_everywhere",
     "traces_of_probes",
     "verify",
@@ -98,7 +100,14 @@ def _entries(image: Image, seen: Inspection) -> list[Finding]:
 
 
 def missing_everywhere(reports: Iterable[Verified], expected: dict[str, Provider], path: str) -> Verified | None:
-    """Return a report on the provider file itself: probes of it that none of the files has a site of."""
+    """Return a report on the provider file itself: probes of it that none of the files has a site of.
+
+    There is none where only objects were given of which some will have their probes when they are linked.
+    """
+    reports = list(reports)
+    is_linked = any(report.kind.endswith(("executable", "library")) for report in reports)
+    if not is_linked and any(one._replace(places=()) == LATER for report in reports for one in report.findings):
+        return None
     present = {name for report in reports for name in report.names}
     missing = [
         FoundAt(f"{provider.name}:{probe.written}", "no site", None, "", 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..elf import layout as elf
 from ..formats import stapsdt
 from ..provider import describe
-from .report import ERROR, WARNING, Finding, FoundAt, Gathered, section_place
+from .report import ERROR, NOTE, WARNING, Finding, FoundAt, Gathered, section_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _STUB = re.compile(r"(?P<mangled>_Z\w*?)?__dtrace(?:enabled)?_(?P<provider>\w+?)___(?P<probe>\w+)")
 _COMPILED_IN = "compile the calls of probes in, without -DUSDT_DISABLE, and with a header made without --none"
+LATER = Finding(
+    "lto-object", NOTE, "holds intermediate code only (LTO): its probes show when it is linked", (),
+    "verify the program or library that it is linked into",
+)  # fmt: skip
 _INSTRUMENT = "build it with `usdtbuild cc` as the compiler, or pass its objects through `usdtbuild instrument`"
 
 
@@ -89,14 +93,22 @@ def _intermediate_code(subject: Subject) -> Iterator[Finding]:
     code = [s for s in code if s.size and s.type != elf.SHT_NULL]
     if not image.is_object or not code:
         return
-    slim = any(symbol.name == "__gnu_lto_slim" for _, symbol in image.symbols_with(elf.SHT_SYMTAB, b"__gnu_lto"))
+    slim = is_slim(image)
     cure = "compile this file with -fno-lto; `usdtbuild cc` does that by itself for files with probes"
-    if slim and image.data.find(b"__dtrace") >= 0:
+    calls = image.data.find(b"__dtrace") >= 0  # a probe that its header completes calls nothing
+    if slim and calls:
         what = "holds no machine code yet (slim LTO), so its probe calls can't have become sites"
         yield Finding("lto-object", ERROR, what, (section_place(code[0]),), cure)
-    elif not slim and subject.notes:
+    elif slim and not subject.seen.probes:
+        yield LATER
+    elif calls and subject.notes:
         what = "also holds intermediate code, which a linker plugin prefers to the code with the sites"
         yield Finding("lto-object", ERROR, what, (section_place(code[0]),), cure)
+
+
+def is_slim(image: Image) -> bool:
+    """Tell whether an object has GCC's intermediate code and no other."""
+    return any(symbol.name == "__gnu_lto_slim" for _, symbol in image.symbols_with(elf.SHT_SYMTAB, b"__gnu_lto"))
 
 
 def traces_of_probes(image: Image) -> list[ImageSection]:
