@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .rights import User
 
 # How ELF files and archives begin. The ELF header of 32-bit files has 52 bytes, and an archive with a member has more.
-_BINARIES, _SMALLEST = (b"\x7fELF", b"!<arch>\n", b"!<thin>\n"), 52
+_BINARIES, _SMALLEST = (b"\x7fELF", b"!<arch>\n", b"!<thin>\n"), 4
 _GONE = os.strerror(errno.ENOENT).lower()
 _LONGEST, _PATH = 1 << 16, 1 << 12  # bytes of an answer, of a path
 _CHILD = "the process that reads files"

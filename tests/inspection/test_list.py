@@ -280,17 +280,25 @@ def tree(tmp_path: Path, program: Any, note: Any, run: Any) -> Path:
     (folder / "script").write_text("#!/bin/sh\n")
     (folder / "text").write_text("x" * 1000)
     (folder / "cut").write_bytes(built.read_bytes()[:3000])
+    (folder / "cut-4").write_bytes(built.read_bytes()[:4])
+    (folder / "cut-40").write_bytes(built.read_bytes()[:40])
     os.mkfifo(folder / "pipe")
     run("ar", "rc", folder / "lib.a", program(note(probe="member"), flags=("-c",), name="member.o"))
     return folder
 
 
 def test_a_folder_is_walked_and_every_file_is_read_once(tree: Path, usdtbuild: Any) -> None:
-    done = usdtbuild("list", "--json", tree)
+    done = usdtbuild("list", "--json", tree, code=1)
     paths = [file["path"] for file in json.loads(done.stdout)["files"]]
     assert paths == [str(tree / "a program"), f"{tree / 'lib.a'}(member.o)", str(tree / "sub/copy")]
-    (complaint,) = done.stderr.splitlines()
-    assert complaint.startswith(f"usdtbuild: {tree / 'cut'}: the section headers at offset")
+    complaints = done.stderr.splitlines()
+    assert complaints[0].startswith(f"usdtbuild: {tree / 'cut'}: the section headers at offset")
+    for name, complaint in zip(("cut-4", "cut-40"), complaints[1:], strict=True):
+        assert complaint.startswith(f"usdtbuild: {tree / name}: the file ends inside the ELF header")
+    verified = usdtbuild("verify", "--json", tree, code=1)
+    assert not json.loads(verified.stdout)["passed"]
+    assert verified.stderr == done.stderr
+    usdtbuild("calls", tree, code=1)
 
 
 def test_a_thin_archive_is_read_from_anywhere(tree: Path, tmp_path: Path, run: Any, usdtbuild: Any) -> None:

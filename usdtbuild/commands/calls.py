@@ -20,7 +20,7 @@ from . import checked
 from .as_json import headed
 from .looking import look
 from .progress import progress
-from .say import complain, echo
+from .say import Troubles, echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -82,14 +82,13 @@ def command(
 
     def run(processes: Processes) -> int:
         found: list[_File] = []
-        failed = False
+        trouble = Troubles()
         with progress("Looked at", "files") as tick:
             for target in targets:
                 try:
-                    seen = list(_look(target, processes, wanted, tick))
+                    seen = list(_look(target, processes, wanted, trouble, tick))
                 except UsdtError as error:
-                    complain(error)
-                    failed = True
+                    trouble(error)
                     continue
                 found += _select(target, seen, wanted)
         names = _demangled(found) if demangle else {}
@@ -97,7 +96,7 @@ def command(
             echo(_document(found, names))
         else:
             _print(found, names, wanted)
-        return int(failed)
+        return int(trouble.any)
 
     return look(user, targets, run, *([sysroot] if sysroot else []))
 
@@ -105,14 +104,16 @@ def command(
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
-def _look(target: str, processes: Processes, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
+def _look(
+    target: str, processes: Processes, wanted: _Wanted, trouble: Troubles, tick: Callable[[str], None]
+) -> Iterator[_File]:
     process = processes.of(target)
     if process is not None:
         yield from _process(process, wanted, tick)
         return
-    for image in files(target, complain):
+    for image in files(target, trouble):
         tick(image.path)
-        report = in_folder(target, complain, partial(_read, image, wanted))
+        report = in_folder(target, trouble, partial(_read, image, wanted))
         if report is not None:
             yield _File(report, _chosen(report, wanted))
 
@@ -125,15 +126,16 @@ def _read(image: Image, wanted: _Wanted) -> CallReport:
 def _process(process: Process, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
     from ..functions.calls.bound import MappedFiles, held
 
+    trouble = Troubles()  # which is no error: what a process has loaded may have changed or gone
     if unread := process.unread():
-        complain(InputError(f"process {process.pid}", f"{unread}: what slots hold isn't known"))
+        trouble(InputError(f"process {process.pid}", f"{unread}: what slots hold isn't known"))
     places = MappedFiles(process.mapped)
-    for image, bias in process.loaded(complain):
+    for image, bias in process.loaded(trouble):
         tick(image.path)
         try:
             report = _read(image, wanted)
         except InputError as error:
-            complain(error)
+            trouble(error)
             continue
         chosen = _chosen(report, wanted)
         content = tuple(held(report, call, bias, process.memory, places) for call in chosen)

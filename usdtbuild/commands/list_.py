@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import click
 from ..elf.debug_files import DEBUG_FOLDER
 from ..errors import InputError, UsageError, UsdtError
 from ..inspection.probes import inspect
-from ..inspection.targets import contents, files, process_number
+from ..inspection.targets import contents, files, in_folder, process_number
 from ..model import dashed
 from ..record import NamedTuple
 from ..text import one_line, plural, shown
@@ -23,7 +24,7 @@ from . import checked
 from .as_json import dumped, headed, print_pieces, with_list
 from .looking import look
 from .progress import progress
-from .say import complain, echo, style
+from .say import Troubles, echo, style
 from .table import Column, draw
 
 if TYPE_CHECKING:
@@ -75,14 +76,13 @@ def command(
 
     def run(processes: Processes) -> int:
         found: list[Inspection] = []
-        failed = False
+        trouble = Troubles()
         with progress("Looked at", "files") as tick:
             for target in targets:
                 try:
-                    seen = list(_look(target, processes, wanted, tick))
+                    seen = list(_look(target, processes, wanted, trouble, tick))
                 except UsdtError as error:
-                    complain(error)
-                    failed = True
+                    trouble(error)
                     continue
                 found += _select(target, seen, patterns)
         names = _demangled(found) if demangle else {}
@@ -90,7 +90,7 @@ def command(
             print_pieces(_document(found, names))
         else:
             _print(found, names, drawn=not wide and sys.stdout.isatty())
-        return int(failed)
+        return int(trouble.any)
 
     return look(user, targets, run, wanted.debug_folder)
 
@@ -106,14 +106,18 @@ class _Wanted(NamedTuple):
     debug_folder: str
 
 
-def _look(target: str, processes: Processes, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
+def _look(
+    target: str, processes: Processes, wanted: _Wanted, trouble: Troubles, tick: Callable[[str], None]
+) -> Iterator[Inspection]:
     process = processes.of(target)
     if process is not None:
         yield from _process(process, wanted, tick)
         return
-    for image in files(target, complain):
+    for image in files(target, trouble):
         tick(image.path)
-        yield _inspected(image, wanted, tick)
+        seen = in_folder(target, trouble, partial(_inspected, image, wanted, tick))
+        if seen is not None:
+            yield seen
 
 
 def _inspected(image: Image, wanted: _Wanted, tick: Callable[[str], None]) -> Inspection:
@@ -140,12 +144,13 @@ def _inspected(image: Image, wanted: _Wanted, tick: Callable[[str], None]) -> In
 
 
 def _process(process: Process, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
-    for image, bias in process.loaded(complain):
+    trouble = Troubles()  # which is no error: what a process has loaded may have changed or gone
+    for image, bias in process.loaded(trouble):
         tick(image.path)
         try:
             seen = _inspected(image, wanted, tick)
         except InputError as error:
-            complain(error)
+            trouble(error)
             continue
         probes = tuple(_at_run_time(probe, bias, process.memory, seen.little) for probe in seen.probes)
         yield seen._replace(probes=probes, pid=process.pid, load_bias=bias)

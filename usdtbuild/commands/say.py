@@ -20,6 +20,17 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True, styled: bool = F
     click.echo(text if styled else shown(text), err=err, nl=nl)
 
 
+class Troubles:
+    """Says on standard error what can't be read, and knows whether there was something."""
+
+    any = False
+
+    def __call__(self, error: UsdtError) -> None:
+        """Say one."""
+        self.any = True
+        complain(error)
+
+
 def remark(text: str) -> None:
     """Print a message for people to standard error, unless the command's --quiet is given."""
     context = click.get_current_context(silent=True)

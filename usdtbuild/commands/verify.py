@@ -17,7 +17,7 @@ from ..verify import ERROR, LATER, NAMES, NOTE, WARNING, Finding, FoundAt, Verif
 from . import checked
 from .as_json import dumped, headed, print_pieces, with_list
 from .progress import progress
-from .say import complain, echo
+from .say import Troubles, echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,20 +50,20 @@ def command(
 
     def run() -> int:
         reports: list[Verified] = []
-        failed = False
+        trouble, is_whole = Troubles(), True
         with progress("Verified", "files") as tick:
             for target in targets:
-                found = _look(target, expected, tick)
-                failed |= found is None
+                found = _look(target, expected, trouble, tick)
+                is_whole &= found is not None
                 reports += found or []
-        if expected and not failed:
+        if expected and is_whole:
             missing = missing_everywhere(reports, expected, ", ".join(provider_files))
             reports += [missing] if missing else []
         for number, report in enumerate(reports):
             kept = (finding for finding in report.findings if finding.check not in ignored)
             reports[number] = report._replace(findings=tuple(kept))
         counted = [ERROR, WARNING] if strict else [ERROR]
-        failed |= any(report.count(severity) for report in reports for severity in counted)
+        failed = trouble.any or any(report.count(severity) for report in reports for severity in counted)
         if as_json:
             document = headed("verify", {"passed": not failed})
             print_pieces(with_list(document, "files", map(_report, reports)))
@@ -89,21 +89,25 @@ def _check_names(ignored: Sequence[str]) -> None:
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
-def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> list[Verified] | None:
+def _look(
+    target: str, expected: dict[str, Provider], trouble: Troubles, tick: Callable[[str], None]
+) -> list[Verified] | None:
     """Return the reports on a target's files, all of them or, with a line on stderr, None."""
     try:
-        return list(_reports(target, expected, tick)) or [_nothing_in(target)]
+        return list(_reports(target, expected, trouble, tick)) or [_nothing_in(target)]
     except UsdtError as error:
-        complain(error)
+        trouble(error)
         return None
 
 
-def _reports(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> Iterator[Verified]:
+def _reports(
+    target: str, expected: dict[str, Provider], trouble: Troubles, tick: Callable[[str], None]
+) -> Iterator[Verified]:
     """Yield a report on each file; in folders and archives only on those that have to do with probes."""
     later: list[FoundAt] = []
-    for content in contents(target, complain):
+    for content in contents(target, trouble):
         tick(content.path)
-        report = in_folder(target, complain, partial(_report_on, content, expected))
+        report = in_folder(target, trouble, partial(_report_on, content, expected))
         if report is None:
             continue
         matters = report.probes or any(one.check != "no-probes" and one != LATER for one in report.findings)
