@@ -7,6 +7,10 @@ modules from printing by themselves.
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 class _Spelled(dict[int, str]):
     """For `str.translate`: how a character is shown, found out when it first comes."""
@@ -60,3 +64,17 @@ def elide(text: str, width: int) -> str:
         return text
     tail = (width - 1) // 2
     return text[: width - 1 - tail] + ELLIPSIS + text[len(text) - tail :]
+
+
+def diff(old: str, new: str, old_path: str, new_path: str) -> Iterator[str]:
+    """Yield the lines of a unified diff, each with its end, as patch takes them."""
+    from difflib import unified_diff
+
+    for line in unified_diff(_lines(old), _lines(new), old_path, new_path):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their ends; only a line feed ends one, as for patch."""
+    found = text.split("\n")
+    return [f"{line}\n" for line in found[:-1]] + ([found[-1]] if found[-1] else [])

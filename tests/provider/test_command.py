@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,18 @@ def test_check_tells_whether_a_committed_header_is_up_to_date(folder: Path, usdt
     assert "app.h: was written by usdtbuild 0.0." in other.stderr
     assert Path("app.h").stat().st_mtime >= before.st_mtime
     assert sorted(path.name for path in folder.iterdir()) == ["app.d", "app.h", "stamp"]
+
+
+@pytest.mark.parametrize("change", [lambda was: was + b"x\n", lambda was: was + b"x", lambda was: was[:-1]])
+def test_patch_takes_the_difference(
+    change: Callable[[bytes], bytes], folder: Path, usdtbuild: Any, run: Any, need: Any
+) -> None:
+    usdtbuild("header", "app.d")
+    wanted = Path("app.h").read_bytes()
+    Path("app.h").write_bytes(change(wanted))
+    Path("by.diff").write_text(usdtbuild("header", "app.d", "--check", code=1).stdout)
+    run(need("patch"), "-p0", "-i", "by.diff", cwd=folder)
+    assert Path("app.h").read_bytes() == wanted
 
 
 def test_an_unchanged_header_is_not_written_again(folder: Path, usdtbuild: Any) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from ..errors import InputError
+from ..text import diff
 
 
 class ProjectFiles:
@@ -56,12 +56,5 @@ class ProjectFiles:
         for path, text in self.changed().items():
             before = self._before[path]
             old = "/dev/null" if before is None else f"a/{path}"
-            found = difflib.unified_diff(_lines(before or ""), _lines(text or ""), old, f"b/{path}")
-            lines += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found]
+            lines += diff(before or "", text or "", old, f"b/{path}")
         return "".join(lines)
-
-
-def _lines(text: str) -> list[str]:
-    """Lines with their ends; only a line feed ends one, as for patch."""
-    found = text.split("\n")
-    return [f"{line}\n" for line in found[:-1]] + ([found[-1]] if found[-1] else [])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from difflib import unified_diff
 
 from .._version import __version__
 from ..errors import InputError
-from ..text import shown
+from ..text import diff, shown
 
 _MOST_LINES = 200  # of a difference; a header that is a different one altogether needn't be shown whole
 
@@ -21,9 +20,9 @@ def check(path: str, wanted: str, source: str) -> None:
         raise InputError(path, f"can't be compared: {(error.strerror or str(error)).lower()}", _cure(source)) from None
     if found == wanted:
         return
-    lines = list(unified_diff(found.split("\n"), wanted.split("\n"), path, f"{path}, made of {source}", lineterm=""))
+    lines = list(diff(found, wanted, path, f"{path}, made of {source}"))
     rest = len(lines) - _MOST_LINES
-    sys.stdout.write(shown("".join(f"{line}\n" for line in lines[:_MOST_LINES])))
+    sys.stdout.write(shown("".join(lines[:_MOST_LINES])))
     if rest > 0:
         sys.stdout.write(shown(f"... and {rest} lines more\n"))
     version = found.partition("(usdtbuild ")[2].partition(",")[0]
