@@ -23,6 +23,7 @@ NO_OBJECTS = (
     "tracers read numbers and text, no C++ objects: declare 'const char *' and pass text.c_str(), or pass a number"
 )
 NO_REFERENCES = "there are no references here: declare the value itself, or a pointer ('*')"
+LETTERS = "'{}' in the name '{}': names have the letters a to z, digits and '_', also in upper case"
 # In each text a « stands where the error is.
 ONE_ERROR = [
     # names
@@ -89,7 +90,11 @@ ONE_ERROR = [
     ),
     ("«#if 1 \\\n || 2\nprovider app {};", "'#if' is for the C preprocessor, which the option -C runs"),
     ("provider app { probe a(); «\\ };", r"stray character '\\'"),
-    ("provider app { probe «\u00e9(); };", None),
+    ("provider app { probe «\u00e9(); };", LETTERS.format("\u00e9", "\u00e9")),
+    ("provider app { probe gr«\u00f6\u00dfe(int x); };", LETTERS.format("\u00f6", "gr\u00f6\u00dfe")),
+    ("provider app { probe a(int gr«\u00f6\u00dfe, int b); };", LETTERS.format("\u00f6", "gr\u00f6\u00dfe")),
+    ("provider app { probe a(int o«\u0308l); };", LETTERS.format("\u0308", "o\u0308l")),
+    ("provider gr«\u00f6\u00dfe { probe a(int b); };", LETTERS.format("\u00f6", "gr\u00f6\u00dfe")),
     ("provider app {};\n«/* provider", "this comment never ends: '*/' is missing"),
     ("#pragma D «/* option\nprovider app {};", "this comment never ends: '*/' is missing"),
     ("BEGIN { x = «\"abc;\n}", 'this string never ends: " is missing'),
@@ -149,13 +154,12 @@ ONE_ERROR = [
 
 
 @pytest.mark.parametrize(("text", "message"), ONE_ERROR)
-def test_an_error_has_its_sentence_and_its_place(text: str, message: str | None) -> None:
+def test_an_error_has_its_sentence_and_its_place(text: str, message: str) -> None:
     before, _, after = text.partition("«")
     line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
     found = errors(before + after)
     assert found[0][:2] == (line, column)
-    if message is not None:
-        assert [item[2] for item in found] == [message]
+    assert [item[2] for item in found] == [message]
 
 
 def test_several_errors_are_reported_in_the_order_of_the_file() -> None:

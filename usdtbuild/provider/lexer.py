@@ -81,6 +81,9 @@ def scan(text: str) -> Scan:
         if character in LETTERS:
             while at < end and text[at] in _WORD:
                 at += 1
+            if at < end and _is_foreign(text[at]):
+                at = _foreign(text, start, at, found)
+                continue
         elif character == "/" and text[at : at + 1] in ("*", "/"):
             at = _comment(text, start, found)
             continue
@@ -132,15 +135,33 @@ def _string(text: str, start: int, found: Scan) -> int:
     return end
 
 
+def _is_foreign(character: str) -> bool:
+    return character > "\x7f" and f"a{character}".isidentifier()
+
+
+def _foreign(text: str, start: int, at: int, found: Scan) -> int:
+    """Read a name with a letter (at `at`) that C's names lack, as one token, so that one message is enough."""
+    end = at
+    while end < len(text) and (text[end] in _WORD or _is_foreign(text[end])):
+        end += 1
+    name = text[start:end]
+    if len(found.problems) < _MOST_PROBLEMS:
+        names = "names have the letters a to z, digits and '_', also in upper case"
+        found.problems.append((at, f"'{text[at]}' in the name '{name[:40]}': {names}"))
+    found.tokens.append(name if name[0] in LETTERS else f"_{name}")
+    found.offsets.append(start)
+    return end
+
+
 def _stray(text: str, start: int, found: Scan) -> int:
     """Step over what no token begins with; a backslash at a line's end joins lines and is no problem."""
+    if _is_foreign(text[start]):
+        return _foreign(text, start, start, found)
     if text[start] == "\\" and text[start + 1 : start + 2] in ("\n", ""):
         return start + 1
     # One message for a run of the same, and an end to them: a file that is no text has millions.
     if len(found.problems) < _MOST_PROBLEMS:
-        letter = text[start].isalpha()
-        why = "; names have the letters a to z, digits and '_', also in upper case" if letter else ""
-        found.problems.append((start, f"stray character {text[start]!a}{why}"))
+        found.problems.append((start, f"stray character {text[start]!r}"))
     end = start + 1
     while text.startswith(text[start], end):
         end += 1
