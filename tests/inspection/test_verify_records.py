@@ -265,6 +265,15 @@ def test_only_an_earlier_mapping_of_the_semaphores_page_takes_what_a_tracer_writ
     assert ("semaphore-page" in findings(path)) == found
 
 
+def test_a_mistake_in_a_provider_file_is_a_document_too(
+    usdtbuild: Any, program: Any, note: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "twice.d").write_text("provider pv { probe p0(); probe p0(int); };")
+    done = usdtbuild("verify", "--json", program(note()), "--provider", tmp_path / "twice.d", code=1)
+    assert json.loads(done.stdout) == {"format": "usdtbuild-verify", "version": 1, "passed": False, "files": []}
+    assert "twice.d:1:33: error: probe 'p0' is declared twice in provider pv" in done.stderr
+
+
 def test_a_provider_declared_twice_is_one(usdtbuild: Any, program: Any, note: Any, tmp_path: Path) -> None:
     path = program(note("-4@%edi"))
     for name, text in (("one.d", "probe p0(int);"), ("two.d", "probe p0(int); probe never(int);")):

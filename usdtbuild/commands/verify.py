@@ -46,11 +46,17 @@ def command(
     from ..provider.files import read_providers
 
     _check_names(ignored)
-    expected = read_providers(provider_files)
+    trouble = Troubles()
+    expected: dict[str, Provider] = {}
+    try:
+        expected = read_providers(provider_files)
+    except UsdtError as error:
+        trouble(error)
+        targets = ()
 
     def run() -> int:
         reports: list[Verified] = []
-        trouble, is_whole = Troubles(), True
+        is_whole = True
         with progress("Verified", "files") as tick:
             for target in targets:
                 found = _look(target, expected, trouble, tick)
