@@ -129,6 +129,17 @@ def test_a_pattern_that_matches_nothing_is_an_error(trace: Any, words: tuple[str
     assert f"nothing has matched {words[-2]} {words[-1]}\n" in done.stderr
 
 
+@pytest.mark.parametrize(("more", "code"), [((), 0), (("-P", "x:y"), 1)])
+def test_what_a_command_loads_later_is_not_missed_before(
+    scene: Any, usdtbuild: Any, more: tuple[str, ...], code: int
+) -> None:
+    host = scene("dlopen")
+    words = ("--module", "libscene.so", "-P", "scene:ints", *more)
+    done = usdtbuild("trace", "--count", *words, "--", host, 3, 1, cwd=host.parent, code=code)
+    assert re.search(r"\d  scene:ints", done.stdout)
+    assert done.stderr == ("usdtbuild: nothing has matched -P x:y\n" if more else "")
+
+
 @pytest.mark.parametrize("options", [("--filter", "no > 3"), ("--by", "no"), ("--histogram", "no"),
                                      ("--latency", "request-start", "no"), ("--histogram", "key")])  # fmt: skip
 def test_what_makes_no_sense_with_a_program_is_found_before_it_begins(

@@ -130,7 +130,9 @@ def _trace(follower: Follower, until: Until) -> int:
         remark(f"tracing {named(job.pids or (session.pid,))}" if session.pid else "tracing")
     tell_many(session.targets)
     missing = absent(job, session.targets, session.pid, until.pair)
-    tell_absent([*map(str, missing), *until.lacking(session.targets)])
+    # What a command has only begun to load isn't missed yet, unless something there has nearly that name.
+    late = [one for one in missing if job.argv and not (one.near or one.cure)]
+    tell_absent([*(str(one) for one in missing if one not in late), *until.lacking(session.targets)])
     for pid in job.pids if job.children and not job.running else ():
         tell_children(pid, job.pids)
     follower.go()
@@ -146,6 +148,9 @@ def _trace(follower: Follower, until: Until) -> int:
         else:
             remark(note)
     limit = follower.limit if follower.sieve is None else None
+    for one in never:
+        if one in late and one.names:
+            remark(f"warning: {one}")
     tell(report, job, session.stood_still, until.verbose, never, limit)
     untyped = unused(job.wanted.shown_as, report.targets)
     for note in dict.fromkeys([*untyped, *session.warnings, *(session.notes if until.verbose else ())]):

@@ -50,17 +50,21 @@ class Absent(NamedTuple):
         """What was asked for, as on the command line."""
         return self.of_files or f"{self.option or f'-{self.rule} '}{self.pattern}"
 
-    def __str__(self) -> str:
-        if self.cure:
-            return f"nothing matches {self.asked}; {self.cure}"
+    @property
+    def near(self) -> list[str]:
+        """Names that were perhaps meant."""
         meant = {name: name for name in (*self.others, *self.names)}
         if ":" not in self.pattern:
             meant = {name.rpartition(":")[2]: name for name in meant}
         close = difflib.get_close_matches(self.pattern, meant, _CLOSE)
         near = close if self.rule == PROBE_RULE else [*dict.fromkeys(meant[text] for text in close)]
         templates = (without_parameters(name) for name in self.names if self.rule == FUNCTION_RULE and "<" in name)
-        near = [*dict.fromkeys(one for one in templates if template_name(one) == self.pattern), *near][:_CLOSE]
-        text = f"nothing matches {self.asked}"
+        return [*dict.fromkeys(one for one in templates if template_name(one) == self.pattern), *near][:_CLOSE]
+
+    def __str__(self) -> str:
+        text, near = f"nothing matches {self.asked}", self.near
+        if self.cure:
+            return f"{text}; {self.cure}"
         if near:
             text += f"; did you mean {' or '.join(map(one_line, near))}?"
         left = len(self.names) - _FEW
