@@ -33,8 +33,10 @@ class Cursor:
 
     def here(self) -> int:
         """Return the current token's offset; at the end of the file, the place behind the last token."""
-        if self.at < self.last or not self.at:
-            return self.offsets[self.at]
+        return self.offsets[self.at] if self.at < self.last or not self.at else self.behind_last()
+
+    def behind_last(self) -> int:
+        """Return the place behind the token before the current one."""
         return self.offsets[self.at - 1] + len(self.tokens[self.at - 1])
 
     def wrong(self, expected: str, cure: str = "") -> SyntaxProblem:

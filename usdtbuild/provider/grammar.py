@@ -212,7 +212,7 @@ class FileReader:
             cursor.at += 1
         elif cursor.tokens[cursor.at] == "probe":  # real files leave it out behind their last probe
             what = f"expected ';' after probe {name[:80]}, found {cursor.found()}"
-            self.reports.tolerate(cursor.here(), what, "read as if it were there")
+            self.reports.tolerate(cursor.behind_last(), what, "read as if it were there")
         if len(dashed(name)) > MAX_PROBE_NAME:
             self.reports.report(offset, f"probe name is {len(name)} characters long, and DTrace takes {MAX_PROBE_NAME}")
         for what, count in (("", len(native)), ("translated ", len(translated or ()))):
