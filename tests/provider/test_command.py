@@ -198,6 +198,8 @@ def test_a_wrong_file_is_reported_as_a_compiler_does_and_nothing_is_written(fold
         (["app.d", "--nonsense"], 2, "No such option"),
         (["app.d", "app.d"], 2, "unexpected extra argument"),
         (["app.d", "-o"], 2, "requires an argument"),
+        (["app.d", "-o", ""], 2, "Invalid value for '-o' / '--output': it is empty."),
+        (["app.d", "--doc="], 2, "Invalid value for '--doc': it is empty."),
         ([], 2, "Missing argument"),
     ],
 )

@@ -11,18 +11,21 @@ import click
 
 from ..errors import UsageError
 from ..provider.generate import HeaderRequest, read_formats, run
+from . import checked
+
+_file = partial(click.option, default="", callback=checked.text)
 
 
 @click.command()
 @click.argument("source", metavar="FILE.d")
-@click.option("-o", "--output", metavar="FILE.h", default="", help="The header; default: FILE.h here; - for stdout.")
+@_file("-o", "--output", metavar="FILE.h", help="The header; default: FILE.h here; - for stdout.")
 @click.option("--provider", "only", metavar="NAME", multiple=True, help="Only this provider of the file; repeatable.")
 @click.option("--formats", metavar="LIST", default="stapsdt", help="Records: stapsdt, dof, usdt; see below.")
 @click.option("--none", is_flag=True, help="Macros that do nothing, on any platform; arguments are type-checked.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1, and a diff, unless the header is up to date.")
-@click.option("--doc", "documentation", metavar="FILE.md", default="", help="Also write documentation in Markdown.")
-@click.option("--stamp", metavar="FILE", default="", help="Touch this file, also when the header stays as it is.")
-@click.option("--depfile", metavar="FILE", default="", help="Write what the header depends on, for Make and Ninja.")
+@_file("--doc", "documentation", metavar="FILE.md", help="Also write documentation in Markdown.")
+@_file("--stamp", metavar="FILE", help="Touch this file, also when the header stays as it is.")
+@_file("--depfile", metavar="FILE", help="Write what the header depends on, for Make and Ninja.")
 @click.option("-C", "preprocess", is_flag=True, help="Run the C preprocessor first (CPP, CC, CPPFLAGS, CFLAGS).")
 @click.option("-I", "include", metavar="DIR", multiple=True, help="With -C: search included files here.")
 @click.option("-D", "define", metavar="NAME[=VALUE]", multiple=True, help="With -C: define a macro.")
