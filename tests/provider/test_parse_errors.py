@@ -103,6 +103,10 @@ ONE_ERROR = [
     ("«porvider app { probe a(); };", "expected 'provider', found 'porvider'"),
     ("«probe a();", "this probe is outside of a provider: provider NAME { probe ...; };"),
     ("«stray provider app {};", "stray 'stray' in front of the provider"),
+    ("provider app { probe a(int); }; «};", "stray '}': no brace is open here"),
+    ("provider app { probe a(int); } «} provider b { probe b(); };", "stray '}': no brace is open here"),
+    ("int x «}; provider app { probe a(int); };", "stray '}': no brace is open here"),
+    ("provider app { probe a(int x, long y, «int x); };", "probe 'a' has two arguments named 'x'"),
     ("typedef int «;", "expected the new type's name, found ';'"),
     ("typedef «;", "expected a type, found ';'"),
     ("typedef int a «b;", "expected ';' after typedef a, found 'b'"),
@@ -209,7 +213,7 @@ def test_an_error_looks_like_a_compilers() -> None:
 
 def test_a_long_line_is_shown_around_the_error() -> None:
     with pytest.raises(ParseError) as raised:
-        parse("provider app { probe a(" + "int x, " * 100 + "nonsense y" + ", int z" * 100 + "); };", "app.d")
+        parse("provider app { probe a(" + "int, " * 140 + "nonsense y" + ", int" * 100 + "); };", "app.d")
     place, source, caret = str(raised.value).split("\n")
     assert place.startswith("app.d:1:724: error:")
     assert len(source) <= 122

@@ -106,8 +106,8 @@ typedef int row_t[4]; typedef enum { RED } letters; typedef pid_t worker_t;
 
 
 @st.composite
-def arguments(draw: st.DrawFn) -> str:
-    base, declarator, name = draw(BASES), draw(DECLARATORS), draw(ARGUMENT_NAMES)
+def arguments(draw: st.DrawFn, name: str) -> str:
+    base, declarator = draw(BASES), draw(DECLARATORS)
     if base in ("struct conn", "union u", "opaque_t") and declarator in ("{n}", "( {n} )"):
         declarator = "*{n}"
     if base == "row_t" and declarator == "(*{n})(int, char *)":
@@ -123,7 +123,8 @@ def provider_files(draw: st.DrawFn) -> str:
     provider_name = draw(names.map(lambda name: "x" + name.replace("_", "x")))
     probes = []
     for number, name in enumerate(draw(st.lists(names, max_size=5))):
-        listed = draw(st.lists(arguments(), max_size=5))
+        called = st.lists(ARGUMENT_NAMES, max_size=5, unique_by=lambda name: name or object())
+        listed = [draw(arguments(name)) for name in draw(called)]
         blank = draw(BLANKS)
         # The number in front keeps macros apart, whatever the names.
         probes.append(f"{draw(COMMENTS)}probe{blank}p{number}x{name}({(',' + blank).join(listed)});\n")

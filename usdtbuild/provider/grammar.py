@@ -108,6 +108,8 @@ class FileReader:
                 return
             if token in ("(", "["):
                 cursor.skip_balanced()
+            elif token == "}" and not self.reports.problems:  # of which it may come
+                raise SyntaxProblem(cursor.here(), "stray '}': no brace is open here")
             elif cursor.at_provider():
                 raise SyntaxProblem(cursor.offsets[start], f"stray '{first[:40]}' in front of the provider")
             else:

@@ -53,9 +53,18 @@ class Meaning:
                 self.reports.report(probe.offset, twice)
                 continue
             native = tuple(Argument(self._resolve(p), p.name) for p in probe.native)
+            self._check_names(probe)
             translated = None if probe.translated is None else self._translated(probe)
             seen[probe.name] = Probe(probe.name, native, translated, probe.comment)
         return tuple(seen.values())
+
+    def _check_names(self, probe: DeclaredProbe) -> None:
+        names = set[str]()
+        for _, _, name, offset in probe.native:
+            if name in names:
+                twice = f"probe '{probe.name[:80]}' has two arguments named '{name[:80]}'"
+                self.reports.tolerate(offset, twice, "taken as it stands")
+            names.update([name] if name else [])
 
     def _resolve(self, parameter: Parameter) -> CType:
         key = (parameter.shape, parameter.spelling)
