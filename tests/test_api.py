@@ -97,6 +97,7 @@ def test_all_examples_are_run() -> None:
 def test_names_are_there_and_documented() -> None:
     page = (ROOT / "docs/api.md").read_text()
     assert {name for name in public.__all__ if not hasattr(public, name)} == set()
+    assert dir(public) == sorted(public.__all__)  # and no room, which no other program may use
     functions = [name for name in public.__all__ if name[0].islower()]
     assert [name for name in functions if f"{name}(" not in page] == []
     with pytest.raises(AttributeError, match="nothing"):

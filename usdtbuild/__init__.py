@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Frame,
         Hit,
         InputError,
+        ParseError,
         Probe,
         Row,
         Trace,
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
         trace,
     )
 
-__all__ = ["Argument", "Counts", "Finding", "Frame", "Hit", "InputError", "Probe", "Row", "Trace", "TracerError",
-           "Unreadable", "UsageError", "UsdtError", "__version__", "check", "compile_provider", "probes",
-           "trace"]  # fmt: skip
+__all__ = ["Argument", "Counts", "Finding", "Frame", "Hit", "InputError", "ParseError", "Probe", "Row", "Trace",
+           "TracerError", "Unreadable", "UsageError", "UsdtError", "__version__", "check", "compile_provider",
+           "probes", "trace"]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
@@ -43,3 +44,7 @@ def __getattr__(name: str) -> object:
         found: object = getattr(import_module(".api", __name__), name)
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import InputError, UsageError, UsdtError
 from .limits import TARGETS
+from .provider.diagnostics import ParseError
 from .tracing.errors import TracerError
 from .tracing.model import MISSING, Frame
 from .tracing.model import Unreadable as Unread
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     from .verify import Finding as Found
     from .verify import Verified
 
-__all__ = ["Argument", "Counts", "Finding", "Frame", "Hit", "InputError", "Probe", "Row", "Trace", "TracerError",
-           "Unreadable", "UsageError", "UsdtError", "check", "compile_provider", "probes", "trace"]  # fmt: skip
+__all__ = ["Argument", "Counts", "Finding", "Frame", "Hit", "InputError", "ParseError", "Probe", "Row", "Trace",
+           "TracerError", "Unreadable", "UsageError", "UsdtError", "check", "compile_provider", "probes",
+           "trace"]  # fmt: skip
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
