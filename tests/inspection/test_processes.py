@@ -143,6 +143,14 @@ def test_without_rights_it_says_what_would_give_them(sdt_program: Any, run: Any,
         assert line.startswith(f"usdtbuild: process {pid}: can't be read: permission denied; run it as root")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can lack one of root's capabilities")
+def test_root_hears_which_capability_is_missing(run: Any) -> None:
+    without = "setpriv", "--bounding-set=-all", "--inh-caps=-all"  # some of the others would do on newer kernels
+    with running("setpriv", "--reuid=1234", "--clear-groups", "sh", "-c", "echo ready; read line") as pid:
+        done = run(*without, sys.executable, "-m", "usdtbuild", "list", pid, code=1)
+    assert f"process {pid}: can't be read: permission denied; root lacks CAP_SYS_PTRACE here" in done.stderr
+
+
 def test_one_s_own_process_needs_no_root(sdt_program: Any, run: Any, other_user: tuple[str, ...]) -> None:
     folder = Path(f"/tmp/usdtbuild-own-{os.getpid()}")  # pytest's own folders are closed to others
     folder.mkdir(mode=0o755)

@@ -18,6 +18,7 @@ from ..elf.image import MAGIC
 from ..errors import InputError
 from ..files import Opened, descriptor_for
 from ..record import NamedTuple
+from ..rights import effective
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +26,16 @@ if TYPE_CHECKING:
     from ..elf.image import Image
 
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of linux/proc_ns.h
-_CURE = "run it as root, with CAP_SYS_PTRACE, or as the user that the process belongs to"
+_CAP_SYS_PTRACE = 1 << 19  # linux/capability.h
+
+
+def _cure() -> str:
+    """Return what gives the right to look at another process."""
+    if os.geteuid():
+        return "run it as root, with CAP_SYS_PTRACE, or as the user that the process belongs to"
+    if not effective() & _CAP_SYS_PTRACE:
+        return "root lacks CAP_SYS_PTRACE here (a container is given it by --cap-add SYS_PTRACE)"
+    return "root may not look at it here: its user namespace is not below this one, or a security module forbids it"
 
 
 class MapsLine(NamedTuple):
@@ -117,7 +127,7 @@ def _maps(pid: int) -> bytes:
     except (FileNotFoundError, ProcessLookupError):
         raise InputError(name, "there is no such process", f"a file of this name is given as ./{pid}") from None
     except OSError as error:
-        raise InputError(name, f"can't be read: {(error.strerror or str(error)).lower()}", _CURE) from None
+        raise InputError(name, f"can't be read: {(error.strerror or str(error)).lower()}", _cure()) from None
     if not text:
         raise InputError(name, "has no program in memory: it is a kernel thread, or has ended")
     return text
@@ -172,7 +182,7 @@ def descriptor_of(pid: int, file: MappedFile) -> int:
         if descriptor >= 0:
             os.close(descriptor)
         reason = "was replaced on disk since the process loaded it"
-    raise InputError(file.path, reason, _CURE)
+    raise InputError(file.path, reason, _cure())
 
 
 def _is_mapped(descriptor: int, mapping: FileMapping) -> bool:
