@@ -352,7 +352,7 @@ def test_what_was_not_looked_up_is_not_said_to_be_missing(need: Any, held_back: 
         os.close(writer)
         assert tracer.stderr is not None
         said = tracer.stderr.read()
-    early = "ended before it was looked up what the program has", "was ended before everything was armed"
+    early = "ended before it was known what there is to trace", "was ended before everything was armed"
     assert f"usdtbuild: the trace {early['--emulator' not in words]}" in said
     assert "warning" not in said
     assert "Traceback" not in said

@@ -40,7 +40,7 @@ def _nothing_of(wanted: Wanted) -> str:
 def tell_nothing(report: Report, what: str) -> None:
     """Say `what` a program hasn't got, of which nothing was traced, if that is known: of all files, and looked up."""
     if not report.looked_up:
-        remark("the trace ended before it was looked up what the program has")
+        remark("the trace ended before it was known what there is to trace")
     elif not report.refusals:
         remark(f"warning: the program has {what}")
 

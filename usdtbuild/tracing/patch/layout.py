@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .spot import Spot
 
 
-_TOO_FAR = "where its bytes would make a jump lead is more than 2 GB from free memory for its code"
+_TOO_FAR = "a jump there could lead to a few places only, more than 2 GB from free memory for its code"
 _COPIED = {STRING: "string", STACK: "stack"}  # kinds of arguments that are copied, and the templates that do it
 
 
