@@ -148,9 +148,8 @@ def _trace(follower: Follower, until: Until) -> int:
         else:
             remark(note)
     limit = follower.limit if follower.sieve is None else None
-    for one in never:
-        if one in late and one.names:
-            remark(f"warning: {one}")
+    for one in (one for one in never if one in late and one.names):
+        remark(f"warning: {one}")
     tell(report, job, session.stood_still, until.verbose, never, limit)
     untyped = unused(job.wanted.shown_as, report.targets)
     for note in dict.fromkeys([*untyped, *session.warnings, *(session.notes if until.verbose else ())]):
