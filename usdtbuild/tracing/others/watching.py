@@ -95,9 +95,8 @@ def decode(line: str) -> dict[str, Any]:
     """Return a line of bpftrace's output; of what isn't JSON, nothing."""
     if not line.startswith("{"):
         return {}
-    if (
-        line.startswith(_PRINTED) and line.endswith(_PRINTED_END) and line.count("\\") == 1
-    ):  # most, in a fifth of the time
+    is_plain = line.startswith(_PRINTED) and line.endswith(_PRINTED_END) and line.count("\\") == 1
+    if is_plain:  # as most are, of which there are many
         return {"type": "printf", "data": line[len(_PRINTED) : -len(_PRINTED_END)]}
     try:
         record: dict[str, Any] = json.loads(
