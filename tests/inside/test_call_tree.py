@@ -696,7 +696,7 @@ def test_calls_between_probes_and_long_ones(
     ("words", "code", "says"),
     [
         (("--depth", "2", "--count"), 2, "choose the calls of --report and --graph"),
-        (("--report", "--from", "a:b", "--engine", "patch"), 1, "nothing matches --from a:b"),
+        (("--report", "--from", "a:b", "--engine", "patch"), 1, "nothing has matched --from a:b"),
         (("--report", "--not-below", "nobody", "--engine", "patch"), 1, "nothing matches --not-below nobody"),
         (("--report", "--below", "nobody"), 1, "nothing matches --below nobody"),
         (("--report", "--until", "a:b"), 1, "nothing matches --until a:b"),

@@ -61,7 +61,7 @@ def test_two_different_descriptions_of_a_provider_are_a_conflict() -> None:
         (("/* comment */", "// other words\n\n"), False),
         (("probe none();", "probe none(void);"), False),
         (("typedef unsigned Oid", "typedef unsigned int Oid"), False),
-        (("int fd", "int f"), True),
+        (("int fd", "int g"), True),
         (("int x)", "unsigned x)"), True),
         (("typedef unsigned Oid", "typedef signed Oid"), True),
         (("provider app {", "provider apple {"), True),
@@ -72,8 +72,8 @@ def test_two_different_descriptions_of_a_provider_are_a_conflict() -> None:
 )
 def test_the_hash_changes_with_what_tracers_see(change: tuple[str, str], differs: bool) -> None:
     (provider,) = parse(TEXT, "app.d")
-    text = TEXT.replace(*change).replace("fd, string", "fd, string" if "int fd" not in change else "f, string")
-    text = text.replace("info_t *fd", "info_t *f") if change == ("int fd", "int f") else text
+    text = TEXT.replace(*change).replace("fd, string", "fd, string" if "int fd" not in change else "g, string")
+    text = text.replace("info_t *fd", "info_t *g") if change == ("int fd", "int g") else text
     text = text.replace("provider app args", "provider apple args") if "provider apple {" in change else text
     (changed,) = parse(text, "app.d")
     assert (describe.digest(changed) != describe.digest(provider)) == differs

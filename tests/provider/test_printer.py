@@ -20,7 +20,7 @@ typedef volatile int port; typedef enum { A } letter; typedef long uint_t;
 #  it does
 provider app{probe a(conn_t*c,Oid o,handler h,sp s,worker *w);probe b ( void );
 /* With a
- * comment. */ probe c(ch *s, fn *f, real r, big x, big *y, yes z, port *p, letter l, uint_t u, pid_t k, int x[2],
+ * comment. */ probe c(ch *s, fn *f, real r, big x, big *y, yes z, port *p, letter l, uint_t u, pid_t k, int v[2],
  int(*)(Oid))
  :(info_t*s,string);
 }; provider empty {}
@@ -51,7 +51,7 @@ provider app {
 	 * With a
 	 * comment.
 	 */
-	probe c(ch *s, fn *f, real r, big x, big *y, yes z, port *p, letter l, uint_t u, pid_t k, int x[2], int (*)(Oid)) : (info_t *s, string);
+	probe c(ch *s, fn *f, real r, big x, big *y, yes z, port *p, letter l, uint_t u, pid_t k, int v[2], int (*)(Oid)) : (info_t *s, string);
 };
 
 #pragma D attributes Evolving/Evolving/Common provider app provider

@@ -305,6 +305,62 @@ def test_what_asks_for_nonsense_ends_the_program_that_was_started_for_it(
         assert running(program) == []
 
 
+# Traces a program, kills those that fork, and waits for their children, which become its own: how many were there, and
+# how many have died of SIGTRAP.
+ORPHANED = """
+import ctypes, os, re, signal, subprocess, sys, time
+from pathlib import Path
+
+program, engine, kills_first = sys.argv[1:]
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+first = subprocess.Popen([program, "4"], stdin=subprocess.PIPE)
+words = [sys.executable, "-m", "usdtbuild", "trace", "--engine", engine, "--count", "-P", "orphans:*"]
+words += ["-p", str(first.pid), "--children"]
+trace = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+status = Path(f"/proc/{first.pid}/status")
+while not (tracer := re.findall("^TracerPid:.([1-9][0-9]*)", status.read_text(), re.MULTILINE)):
+    time.sleep(0.05)
+time.sleep(0.5)
+forking = [int(one) for one in Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()]
+os.kill(int(tracer[0]), signal.SIGSTOP)  # who forks now waits to be heard
+time.sleep(0.1)
+for pid in [*forking, *([first.pid] if kills_first == "True" else [])]:
+    os.kill(pid, signal.SIGKILL)
+time.sleep(0.1)
+os.kill(int(tracer[0]), signal.SIGCONT)
+ours, orphans, trapped = {first.pid, trace.pid, *forking}, 0, 0
+until = time.monotonic() + 1.5
+while time.monotonic() < until:
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        break
+    if not pid:
+        time.sleep(0.01)
+    elif pid not in ours:
+        orphans += os.WIFEXITED(status) and os.WEXITSTATUS(status) == 7
+        trapped += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTRAP
+first.kill()
+trace.terminate()
+print(orphans, trapped, "damaged" in trace.stderr.read())
+"""
+
+
+@pytest.mark.parametrize("kills_first", [False, True])
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_children_of_killed_processes_live_on(engine: str, kills_first: bool, run: Any, tmp_path: Path) -> None:
+    """Who is killed while it forks tells nobody of its child, which has its breakpoints."""
+    (tmp_path / "orphans.d").write_text("provider orphans { probe hit(int number); };")
+    run(sys.executable, "-m", "usdtbuild", "header", "orphans.d", cwd=tmp_path)
+    run("gcc", "-O2", f"-I{tmp_path}", SOURCES / "orphans.c", "-o", tmp_path / "orphans")
+    orphans = 0
+    for _ in range(2):
+        said = run(sys.executable, "-c", ORPHANED, tmp_path / "orphans", engine, kills_first).stdout.split()
+        orphans += int(said[0])
+        assert said[1:] == ["0", "False"]
+    assert orphans
+
+
 def test_who_asks_for_the_end_again_waits_for_nobody(scene: Callable[..., Path]) -> None:
     """The worker may have much to say, and not hear him before it has said that."""
     pipe = subprocess.PIPE

@@ -86,7 +86,7 @@ def test_a_sequence_is_one_step(
 ) -> None:
     processor: Any = Processor(*code, equal=equal)
     trap = aarch64.HOST.traps.instruction
-    for name, what in {"HOST": aarch64.HOST, "_TRAP": trap, "_SIZE": len(trap)}.items():
+    for name, what in {"HOST": aarch64.HOST, "TRAP": trap, "_SIZE": len(trap)}.items():
         monkeypatch.setattr(breakpoints, name, what)
     monkeypatch.setattr(ptrace, "call", processor.call)
     monkeypatch.setattr(ptrace, "wait", lambda tid: ptrace.Stop(tid, signal=5))

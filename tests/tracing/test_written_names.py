@@ -147,8 +147,8 @@ def test_functions_that_are_paired_must_be_asked_for(pair: tuple[str, str], shop
 
 
 def test_library_calls_that_are_paired_must_be_asked_for(shop: Path, usdtbuild: Any) -> None:
-    said = usdtbuild("trace", "-x", "none", "--latency", "strtol", "strtol:return", "--", shop, code=1).stderr
-    assert "there are library calls of this name: give -L strtol --returns, too" in said
+    said = usdtbuild("trace", "-x", "none", "--latency", "printf", "printf:return", "--", shop, code=1).stderr
+    assert "there are library calls of this name: give -L printf --returns, too" in said
 
 
 def test_a_hundred_thousand_names() -> None:

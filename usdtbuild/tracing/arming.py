@@ -34,7 +34,7 @@ from .plan import Plan
 from .predicates import BEGIN, END, NotHereError, pair_width, side_of
 from .stacks import with_stack
 from .tracer import TRACERS, Ability
-from .trap.breakpoints import Breakpoints
+from .trap.breakpoints import TRAP, Breakpoints
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -130,6 +130,13 @@ class Process:
         places += [(address, 1) for address in parent.breakpoints.firsts] if parent.breakpoints is not None else []
         with contextlib.closing(Memory(self.pid)) as mine, contextlib.closing(Memory(parent.pid)) as other:
             return all(mine.read(*place) == other.read(*place) for place in places)
+
+    def has_forked(self, pid: int) -> bool:
+        """Whether all that is armed here, or was before this one ended, is in another process, too. Raises OSError."""
+        places = [place for one in self.all_engines() for place in one.armed_as()[:1]]
+        places += [(one, TRAP) for one in self.breakpoints.firsts] if self.breakpoints is not None else []
+        with contextlib.closing(Memory(pid)) as memory:
+            return bool(places) and all(memory.read(at, len(there)) == there for at, there in places)
 
     def all_engines(self) -> Iterator[patch.PatchEngine]:
         """Yield those that have armed something here, in what it was forked from too."""

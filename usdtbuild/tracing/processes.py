@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from ..apart import apart
@@ -53,8 +54,9 @@ class Processes:
     def __init__(self, tracees: Tracees, wish: Job, owner: Owner) -> None:
         self.tracees, self.wish, self.owner = tracees, wish, owner
         self.known: dict[int, Process] = {}
-        self.names: dict[int, str] = {}
+        self._gone: deque[Process] = deque(maxlen=8)  # that have ended: children of theirs may be heard of later
         self._leaving = False  # everything is being put back
+        self._is_one_killed = False
         self.arming = Arming(tracees, wish, owner)
         self._next_look = 0.0  # at what others have changed
         self.chosen = Chosen(wish, owner, self.arming.tell_refusals)
@@ -70,8 +72,10 @@ class Processes:
         while self.tracees.ended:
             pid, code = self.tracees.ended.popitem()
             KEEPER.gone(pid)
+            self._is_one_killed |= code < 0
             if pid in self.known:
-                self.known.pop(pid).close()
+                self._gone.append(self.known.pop(pid))
+                self._gone[-1].close()
             self.chosen.ended(pid, code)
 
     def take_next(self) -> None:
@@ -140,7 +144,7 @@ class Processes:
     def handle(self, stop: ptrace.Stop) -> None:
         """Handle one stop of a thread."""
         if stop.exited is not None:
-            self._ended(stop.tid, stop.exited)
+            self.tracees.forget(stop.tid, stop.exited)
             return
         thread = self.tracees.threads.get(stop.tid) or self._new_thread(stop.tid)
         if thread is None:
@@ -168,10 +172,6 @@ class Processes:
             self._trapped(thread)
             self.tracees.resume(thread)
         self._bury()
-
-    def _ended(self, tid: int, code: int) -> None:
-        self.names.setdefault(tid, "")
-        self.tracees.forget(tid, code)
 
     def _new_thread(self, tid: int) -> Thread | None:
         """A thread that a traced one has started."""
@@ -201,8 +201,11 @@ class Processes:
     def _child(self, pid: int, parent: int) -> None:
         """Learn of a process that one of ours has forked, if it hasn't been killed already."""
         with contextlib.suppress(*_ENDED):
-            of = self.known.get(parent)
-            self._enter(Process(pid, of) if self._leaving else _forked_from(of, pid, self.arming))
+            if (of := self.known.get(parent)) is not None and not self._leaving:
+                self._enter(_forked_from(of, pid, self.arming))
+                return
+            likely = (one for one in (*self._gone, *self.known.values()) if one.has_forked(pid))  # and was killed
+            self._enter(Process(pid, of or next(likely, None)))
 
     def _exec(self, thread: Thread) -> None:
         """A process runs a new program: nothing of the old one is there any more."""
@@ -277,7 +280,7 @@ class Processes:
             stop = process.breakpoints.step(self.tracees, thread, hit.address)
             if stop is not None:
                 if stop.exited is not None:
-                    self._ended(thread.tid, stop.exited)
+                    self.tracees.forget(thread.tid, stop.exited)
                 else:
                     self.tracees.note(thread, stop)
 
@@ -308,14 +311,6 @@ class Processes:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def _finish_traps(self, process: Process) -> None:
-        """Let threads that have run into a breakpoint, without our knowing yet, get past it."""
-        for thread in self.tracees.of(process.pid):
-            if thread.stopped and not thread.trapped:
-                self.tracees.take_pending(thread)
-            if thread.stopped and thread.trapped:
-                self._trapped(thread)
-
     def _let_go(self, process: Process) -> list[Refusal]:
         """Put everything back in a process, and let it go; return what was not traced to the end."""
         refusals: list[Refusal] = []
@@ -326,16 +321,21 @@ class Processes:
                     thread = self.tracees.threads.get(stop.tid)
                     if thread is not None and thread.pid == process.pid and stop.event in _FORKS:
                         self._forked(thread, stop)
-                self._finish_traps(process)
+                for one in self.tracees.trapped(process.pid):
+                    self._trapped(one)
                 refusals = process.put_back()
             self.tracees.stop(process.pid)
-            self._finish_traps(process)
+            for one in self.tracees.trapped(process.pid):
+                self._trapped(one)
             self.tracees.detach(process.pid)
         return refusals
 
     def release(self) -> None:
         """Put everything back in every process, and let all go. May be called twice."""
         self._leaving = True
+        self._bury()
+        for pid in self.tracees.untold() if self._is_one_killed else ():
+            self._new_thread(pid)
         refusals: list[Refusal] = []
         done: set[int] = set()
         while left := [one for one in self.known.values() if one.pid not in {*done, *self.tracees.ended}]:
@@ -362,10 +362,10 @@ def _begins(process: Process) -> bool:
     return False
 
 
-def _forked_from(parent: Process | None, pid: int, arming: Arming) -> Process:
+def _forked_from(parent: Process, pid: int, arming: Arming) -> Process:
     """Return a process that another has forked, armed like that one. Raises OSError if it has ended."""
     child = Process(pid, parent)
-    if parent is None or child.is_armed_like(parent):
+    if child.is_armed_like(parent):
         return child
     # It was forked while we were arming, so some of what the other has now is missing.
     again = Process(pid)

@@ -57,13 +57,14 @@ def status_field(pid: int, field: str) -> str:
     return ""
 
 
-def _numbers() -> Iterator[int]:
+def numbers() -> Iterator[int]:
+    """Yield the numbers of all processes."""
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208
 
 
 def descendants(of: Container[int]) -> list[Running]:
     """Return the processes that some have started, and that those have."""
-    there = {one.pid: one for one in map(running, _numbers()) if one is not None}
+    there = {one.pid: one for one in map(running, numbers()) if one is not None}
     found = []
     for one in there.values():
         seen, at = {one.pid}, one.parent
@@ -90,7 +91,7 @@ class Programs:
             with contextlib.suppress(OSError):  # while it is replaced it may be missing
                 self._files[path] = _file(path)
         files = set(self._files.values())
-        found = [one for pid in _numbers() if _runs(pid, files) and (one := running(pid)) is not None]
+        found = [one for pid in numbers() if _runs(pid, files) and (one := running(pid)) is not None]
         now = time.monotonic()
         self.next = now + max(_PAUSE, _SHARE * (now - began))
         return sorted(one._replace(is_root=True) for one in found)

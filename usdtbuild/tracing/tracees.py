@@ -22,7 +22,7 @@ from . import ptrace
 from .errors import RIGHTS, LateError, TracerError
 from .hosts import HOST
 from .maps import Memory
-from .running import status_field
+from .running import numbers, status_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,6 +69,7 @@ class Tracees:
         self.threads: dict[int, Thread] = {}
         self.processes: set[int] = set()  # all that ever were among them
         self.ended: dict[int, int] = {}  # processes that ended, and how
+        self.names: dict[int, str] = {}  # threads that have ended
         self.unseen: list[ptrace.Stop] = []  # what happened while something else was waited for
         self.astray: Callable[[Thread], bool] = lambda _: False  # whether a fault is due to us, and made good by now
         self.tells: Callable[[Thread], bool] = lambda _: False  # whether it has stopped to tell us something
@@ -178,8 +179,14 @@ class Tracees:
             else:
                 thread.owed = stop.signal
 
+    def untold(self) -> list[int]:
+        """Return processes that the kernel has seized for us, and nobody has told of: who forked them was killed."""
+        own = str(os.getpid())
+        return [one for one in numbers() if one not in self.threads and status_field(one, "TracerPid") == own]
+
     def forget(self, tid: int, code: int) -> None:
         """A thread has ended."""
+        self.names.setdefault(tid, "")
         thread = self.threads.pop(tid, None)
         if thread is not None and tid == thread.pid:
             self.ended[tid] = code
@@ -227,6 +234,14 @@ class Tracees:
             stop.event == ptrace.EVENT_EXEC and stop.tid in self.threads and self.threads[stop.tid].pid == pid
             for stop in self.unseen
         )
+
+    def trapped(self, pid: int) -> Iterator[Thread]:
+        """Yield the standing threads of a process that have run into a breakpoint, without our knowing yet."""
+        for thread in self.of(pid):
+            if thread.stopped and not thread.trapped:
+                self.take_pending(thread)
+            if thread.stopped and thread.trapped:
+                yield thread
 
     def take_pending(self, thread: Thread) -> None:
         """Let a stopped thread go on to the stop of a trap that it has run into already, if there is one.

@@ -222,13 +222,13 @@ class Worker:
         self._finish()
         code = self.processes.chosen.exit_code
         arming = self.processes.arming
-        notes = arming.fallen_back() + self.waiting.notes(arming.engines(), len(self.processes.names) + 1)
+        notes = arming.fallen_back() + self.waiting.notes(arming.engines(), len(self.tracees.names) + 1)
         for note in notes + (self.recorder.notes() if self.recorder is not None else []):
             self.tell(job.Noted(note, always=True))
         dropped = sum(one.dropped for _, one in arming.engines())
         told = Stops(self.stops, self.tracees.stop_cost, self._spread) if self.stops else None
         damaged = not self._fits or any(one.plausible.is_damaged for _, one in arming.engines())
-        self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names, dropped, told, damaged,
+        self.tell(job.Ended(code, arming.used, arming.stood_still, self.tracees.names, dropped, told, damaged,
                             time.monotonic_ns()))  # fmt: skip
         self.outbox.send_all()
 
@@ -424,7 +424,7 @@ def _can_be(tables: Tables, processes: Processes, since: int) -> bool:
     aren't the kernel's."""
     if processes.arming.kernel is not None:
         return True
-    in_part = len(processes.names) + (os.cpu_count() or 1)  # threads that may have ended, or be, amid a hit
+    in_part = len(processes.tracees.names) + (os.cpu_count() or 1)  # threads that may have ended, or be, amid a hit
     hits, _ = processes.arming.totals()
     return fits(tables, hits, in_part, time.monotonic_ns() - since)
 

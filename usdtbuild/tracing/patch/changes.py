@@ -64,7 +64,12 @@ class Changes:
 
     def armed_at(self) -> list[int]:
         """Return the addresses of sites that are changed."""
-        return [e.address for e in self.entries if e.flags & journal.ARMED and not e.flags & journal.SEMAPHORE]
+        return [address for address, _ in self.armed_as()]
+
+    def armed_as(self) -> list[tuple[int, bytes]]:
+        """Return the addresses of sites that are changed, and the first byte there; the next may be another jump's."""
+        armed = (e for e in self.entries if e.flags & journal.ARMED and not e.flags & journal.SEMAPHORE)
+        return [(e.address, e.after[:1]) for e in armed]
 
     def forget(self, start: int, end: int) -> None:
         """A library that was between two addresses is gone, and with it what was changed in it."""

@@ -290,6 +290,10 @@ class PatchEngine:
         """Return where its changes begin that are in force; all were made at once, while all threads stood."""
         return self.changes.armed_at() if self.changes is not None else []
 
+    def armed_as(self) -> list[tuple[int, bytes]]:
+        """Return where its changes begin that are in force, and their first bytes."""
+        return self.changes.armed_as() if self.changes is not None else []
+
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def collect(self, write: Write, *, final: bool = False) -> int:

@@ -104,7 +104,7 @@ def find_spots(
         elif not reason and form is not None:
             both = _alone(target, site, before, form, mirrors, behind)
         if both is None:
-            reason = reason or "a jump there could lead to a few places only, and none of them is free memory"
+            reason = reason or "a jump there could lead to a few places only, and there is no free memory at these"
             refusals.append(Refusal(target.title, reason, "", site.address))
             continue
         for spot in both:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 AGAIN = -2  # beside RETURN
 RETURNED = -2  # the target number of a breakpoint that is only there because somebody returns to it
-_TRAP, _BEHIND = HOST.traps.instruction, HOST.traps.behind
-_SIZE = len(_TRAP)
+TRAP, _BEHIND = HOST.traps.instruction, HOST.traps.behind
+_SIZE = len(TRAP)
 _SEQUENCE = 64  # bytes of code in which a sequence that reserves memory has ended
 _ALL_SIGNALS = (1 << 64) - 1
 # Those that an instruction itself can cause, the step's own among them: blocked, they would end the program.
@@ -131,7 +131,7 @@ class Breakpoints:
                 continue
             with contextlib.suppress(OSError):
                 KEEPER.breakpoint(self.pid, site.address, before[:_SIZE])
-                self.memory.write(site.address, _TRAP)
+                self.memory.write(site.address, TRAP)
                 self.armed[site.address] = _breakpoint(target, site, before, plan.string_size)
                 if site.semaphore and site.semaphore not in self.semaphores:
                     self.semaphores[site.semaphore] = 1
@@ -164,7 +164,7 @@ class Breakpoints:
         if address not in self.armed and before and not HOST.traps.stands(before):
             with contextlib.suppress(OSError):
                 KEEPER.breakpoint(self.pid, address, before[:_SIZE])
-                self.memory.write(address, _TRAP)
+                self.memory.write(address, TRAP)
                 self.armed[address] = Breakpoint(number, before[:_SIZE], HOST.traps.skip(before), ())
 
     def was_here(self, tid: int) -> bool:
@@ -197,7 +197,7 @@ class Breakpoints:
         found = self.armed.get(address)
         if found is None:
             left = self.returns.before.get(address)  # of the parent's
-            if left is None or self.memory.read(address, _SIZE) != _TRAP:
+            if left is None or self.memory.read(address, _SIZE) != TRAP:
                 return None
             return self._out(address, left, registers, tid, [])
         memory = self.memory
@@ -264,7 +264,7 @@ class Breakpoints:
         found = []
         for address, one in self.armed.items():
             with contextlib.suppress(OSError):
-                if one.target >= 0 and self.memory.read(address, _SIZE) not in {b"", _TRAP}:
+                if one.target >= 0 and self.memory.read(address, _SIZE) not in {b"", TRAP}:
                     found.append(Refusal(one.title, TAKEN, "", address))
         return found
 
@@ -273,7 +273,7 @@ class Breakpoints:
         of another keeps the semaphores, which the other one counts down."""
         for address, found in self.armed.items():
             with contextlib.suppress(OSError):
-                if self.memory.read(address, _SIZE) == _TRAP:
+                if self.memory.read(address, _SIZE) == TRAP:
                     self.memory.write(address, found.before)
         for address in () if keep_semaphores else tuple(self.semaphores):
             self._add(address, -1)
@@ -331,7 +331,7 @@ def _pass(memory: Memory, tid: int, address: int) -> ptrace.Stop | None:
     before = {end: found for end in ends if (found := memory.read(end, _SIZE))}
     try:
         for end in before:
-            memory.write(end, _TRAP)
+            memory.write(end, TRAP)
         return _step(tid, address, ptrace.CONT)
     finally:
         for end, code in before.items():
