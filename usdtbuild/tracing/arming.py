@@ -126,14 +126,14 @@ class Process:
 
         What comes and goes with calls that are under way doesn't count.
         """
-        places = [(address, 4) for one in parent.engines for address in one.armed_at()[:1]]
+        places = [(address, 4) for one in parent.engines for address, _ in one.armed()[:1]]
         places += [(address, 1) for address in parent.breakpoints.firsts] if parent.breakpoints is not None else []
         with contextlib.closing(Memory(self.pid)) as mine, contextlib.closing(Memory(parent.pid)) as other:
             return all(mine.read(*place) == other.read(*place) for place in places)
 
     def has_forked(self, pid: int) -> bool:
         """Whether all that is armed here, or was before this one ended, is in another process, too. Raises OSError."""
-        places = [place for one in self.all_engines() for place in one.armed_as()[:1]]
+        places = [place for one in self.all_engines() for place in one.armed()[:1]]
         places += [(one, TRAP) for one in self.breakpoints.firsts] if self.breakpoints is not None else []
         with contextlib.closing(Memory(pid)) as memory:
             return bool(places) and all(memory.read(at, len(there)) == there for at, there in places)

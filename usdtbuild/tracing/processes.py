@@ -202,8 +202,9 @@ class Processes:
         """Learn of a process that one of ours has forked, if it hasn't been killed already."""
         with contextlib.suppress(*_ENDED):
             if (of := self.known.get(parent)) is not None and not self._leaving:
-                self._enter(_forked_from(of, pid, self.arming))
-                return
+                with contextlib.suppress(*_ENDED):  # its parent may end meanwhile
+                    self._enter(_forked_from(of, pid, self.arming))
+                    return
             likely = (one for one in (*self._gone, *self.known.values()) if one.has_forked(pid))  # and was killed
             self._enter(Process(pid, of or next(likely, None)))
 
@@ -259,7 +260,7 @@ class Processes:
     def _take_hit(self, thread: Thread) -> None:
         process = self.known.get(thread.pid)
         if process is not None and process.tells(thread.tid):
-            if process.notice is not None and process.notice.engine.armed_at():
+            if process.notice is not None and process.notice.engine.armed():
                 self._libraries_changed(process)
             return
         try:

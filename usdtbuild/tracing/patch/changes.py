@@ -62,11 +62,7 @@ class Changes:
             self.mark(index, journal.ARMED | journal.SEMAPHORE)
             memory.write(address, entry.after[:2])
 
-    def armed_at(self) -> list[int]:
-        """Return the addresses of sites that are changed."""
-        return [address for address, _ in self.armed_as()]
-
-    def armed_as(self) -> list[tuple[int, bytes]]:
+    def armed(self) -> list[tuple[int, bytes]]:
         """Return the addresses of sites that are changed, and the first byte there; the next may be another jump's."""
         armed = (e for e in self.entries if e.flags & journal.ARMED and not e.flags & journal.SEMAPHORE)
         return [(e.address, e.after[:1]) for e in armed]

@@ -284,15 +284,12 @@ class PatchEngine:
         all."""
         if self.changes is not None:
             self.changes.forget(start, end)
-        return not self.armed_at()
+        return not self.armed()
 
-    def armed_at(self) -> list[int]:
-        """Return where its changes begin that are in force; all were made at once, while all threads stood."""
-        return self.changes.armed_at() if self.changes is not None else []
-
-    def armed_as(self) -> list[tuple[int, bytes]]:
-        """Return where its changes begin that are in force, and their first bytes."""
-        return self.changes.armed_as() if self.changes is not None else []
+    def armed(self) -> list[tuple[int, bytes]]:
+        """Return where its changes begin that are in force, and their first bytes; all were made at once, while all
+        threads stood."""
+        return self.changes.armed() if self.changes is not None else []
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
