@@ -55,8 +55,7 @@ class Processes:
         self.tracees, self.wish, self.owner = tracees, wish, owner
         self.known: dict[int, Process] = {}
         self._gone: deque[Process] = deque(maxlen=8)  # that have ended: children of theirs may be heard of later
-        self._leaving = False  # everything is being put back
-        self._is_one_killed = False
+        self._leaving = self._is_one_killed = False  # leaving: everything is being put back
         self.arming = Arming(tracees, wish, owner)
         self._next_look = 0.0  # at what others have changed
         self.chosen = Chosen(wish, owner, self.arming.tell_refusals)
@@ -86,9 +85,12 @@ class Processes:
             return
         try:
             self.chosen.begins(one)
-            self.tracees.seize(one.pid, FOLLOW)
-            if one.is_there():
-                self._adopt(one.pid)
+            if self.tracees.has(one.pid):  # one of ours has forked it meanwhile, with all that is armed there
+                self._new_thread(one.pid)
+            else:
+                self.tracees.seize(one.pid, FOLLOW)
+                if one.is_there():
+                    self._adopt(one.pid)
         except (OSError, UsdtError) as error:
             is_there = one.is_there()
             if (is_there and one.pid in self.wish.pids) or not self.wish.several:
@@ -337,8 +339,7 @@ class Processes:
         self._bury()
         for pid in self.tracees.untold() if self._is_one_killed else ():
             self._new_thread(pid)
-        refusals: list[Refusal] = []
-        done: set[int] = set()
+        refusals, done = list[Refusal](), set[int]()
         while left := [one for one in self.known.values() if one.pid not in {*done, *self.tracees.ended}]:
             process = left[0]
             done.add(process.pid)
@@ -366,7 +367,7 @@ def _begins(process: Process) -> bool:
 def _forked_from(parent: Process, pid: int, arming: Arming) -> Process:
     """Return a process that another has forked, armed like that one. Raises OSError if it has ended."""
     child = Process(pid, parent)
-    if child.is_armed_like(parent):
+    if child.is_armed_like(parent) or has_ended(parent.pid):  # whose memory goes before its children do
         return child
     # It was forked while we were arming, so some of what the other has now is missing.
     again = Process(pid)

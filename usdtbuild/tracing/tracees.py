@@ -110,7 +110,7 @@ class Tracees:
                     if error.errno == errno.ESRCH or status_field(tid, "State")[:1] in {"", "Z", "X"}:
                         continue
                     # One that a seized thread has started since: the kernel has seized it for us.
-                    if status_field(tid, "TracerPid") != str(os.getpid()):
+                    if not self.has(tid):
                         raise not_allowed(pid, error) from None
                 self.threads[tid] = Thread(tid, pid)
                 taken += 1
@@ -181,8 +181,12 @@ class Tracees:
 
     def untold(self) -> list[int]:
         """Return processes that the kernel has seized for us, and nobody has told of: who forked them was killed."""
-        own = str(os.getpid())
-        return [one for one in numbers() if one not in self.threads and status_field(one, "TracerPid") == own]
+        return [one for one in numbers() if one not in self.threads and self.has(one)]
+
+    @staticmethod
+    def has(tid: int) -> bool:
+        """Whether the kernel holds a thread for us."""
+        return status_field(tid, "TracerPid") == str(os.getpid())
 
     def forget(self, tid: int, code: int) -> None:
         """A thread has ended."""
