@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import InputError, UsdtError
+from ..errors import InputError
 from ..functions.calls.libraries import Libraries, with_libraries
 from ..functions.calls.read import read_calls
 from ..inspection.targets import files, in_folder
@@ -85,12 +85,8 @@ def command(
         trouble = Troubles()
         with progress("Looked at", "files") as tick:
             for target in targets:
-                try:
-                    seen = list(_look(target, processes, wanted, trouble, tick))
-                except UsdtError as error:
-                    trouble(error)
-                    continue
-                found += _select(target, seen, wanted)
+                seen = trouble.all_of(_look(target, processes, wanted, trouble, tick))
+                found += _select(target, seen, wanted) if seen is not None else []
         names = _demangled(found) if demangle else {}
         if as_json:
             echo(_document(found, names))

@@ -79,12 +79,8 @@ def command(
         trouble = Troubles()
         with progress("Looked at", "files") as tick:
             for target in targets:
-                try:
-                    seen = list(_look(target, processes, wanted, trouble, tick))
-                except UsdtError as error:
-                    trouble(error)
-                    continue
-                found += _select(target, seen, patterns)
+                seen = trouble.all_of(_look(target, processes, wanted, trouble, tick))
+                found += _select(target, seen, patterns) if seen is not None else []
         names = _demangled(found) if demangle else {}
         if as_json:
             print_pieces(_document(found, names))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..errors import UsdtError
 from ..text import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console
     from rich.table import Table
 
-    from ..errors import UsdtError
+Result = TypeVar("Result")
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True, styled: bool = False) -> None:
@@ -29,6 +32,14 @@ class Troubles:
         """Say one."""
         self.any = True
         complain(error)
+
+    def all_of(self, found: Iterable[Result]) -> list[Result] | None:
+        """Return all that comes; None, with what is wrong on standard error, where not all of it can."""
+        try:
+            return list(found)
+        except UsdtError as error:
+            self(error)
+            return None
 
 
 def remark(text: str) -> None:

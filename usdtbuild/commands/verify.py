@@ -59,7 +59,7 @@ def command(
         is_whole = True
         with progress("Verified", "files") as tick:
             for target in targets:
-                found = _look(target, expected, trouble, tick)
+                found = trouble.all_of(_look(target, expected, trouble, tick))
                 is_whole &= found is not None
                 reports += found or []
         if expected and is_whole:
@@ -97,13 +97,9 @@ def _check_names(ignored: Sequence[str]) -> None:
 
 def _look(
     target: str, expected: dict[str, Provider], trouble: Troubles, tick: Callable[[str], None]
-) -> list[Verified] | None:
-    """Return the reports on a target's files, all of them or, with a line on stderr, None."""
-    try:
-        return list(_reports(target, expected, trouble, tick)) or [_nothing_in(target)]
-    except UsdtError as error:
-        trouble(error)
-        return None
+) -> Iterator[Verified]:
+    """Yield the reports on a target's files, or the one that there is nothing to report on."""
+    yield from list(_reports(target, expected, trouble, tick)) or [_nothing_in(target)]
 
 
 def _reports(
