@@ -18,6 +18,7 @@ from usdtbuild.elf import layout
 from usdtbuild.elf.image import Image
 from usdtbuild.elf.layout import SymbolIndex
 from usdtbuild.elf.object import ElfObject
+from usdtbuild.elf.symbols import Strings
 
 # Beyond SHN_LORESERVE, and past the numbers that SHN_ABS (0xfff1) and SHN_COMMON (0xfff2) have in smaller files.
 MANY = 65_530
@@ -157,3 +158,20 @@ def test_the_table_of_extended_numbers_is_looked_for_once(many: Any) -> None:
     assert max(found) > layout.SHN_LORESERVE
     assert sections.walks == 0
     assert asked == [layout.SHT_SYMTAB_SHNDX]
+
+
+def test_names_that_contain_a_text_are_those_that_readelf_shows(many: Any) -> None:
+    """Also those that are the end of another's name, and lie within it."""
+    image = Image(many("jmp f - 3").read_bytes(), "many")
+    table = image.symbol_table(layout.SHT_SYMTAB)
+    names = [table.name(number) for number in range(table.count)]
+    for text in ("f", "absolute", "abs", "olute", "e", "nowhere", ""):
+        found = [number for number, _ in image.symbols_with(layout.SHT_SYMTAB, text.encode())]
+        assert found == [number for number, name in enumerate(names) if text in name]
+
+
+def test_strings_with_a_text_in_a_table_that_ends_within_one() -> None:
+    data = b"xx\0abcab\0cab\0ab"
+    assert Strings(data, 2, len(data)).places(b"ab") == ([1, 4, 8], [1, 1, 7])
+    assert Strings(data, 2, len(data)).places(b"b") == ([2, 5, 9], [1, 1, 7])
+    assert Strings(data, 2, 6).places(b"ab") == ([], [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import random
+import signal
 import struct
 import subprocess
 from collections import Counter
@@ -18,6 +19,7 @@ from usdtbuild.formats.operands import Operand, parse_one
 from usdtbuild.machines.numbers import EM_AARCH64
 from usdtbuild.tracing import clock
 from usdtbuild.tracing.filters import Filter
+from usdtbuild.tracing.maps import NONE_KNOWN, Known
 from usdtbuild.tracing.measures import Cell, Measure, Table, Unpaired, class_of
 from usdtbuild.tracing.model import (
     COUNT,
@@ -151,7 +153,7 @@ class Recording(NamedTuple):
 
 def recording(
     site: int, target: int, features: Features, *operands: tuple[str, str], size: int, ring: int,
-    own_number: int | None = None, until: str | None = None, patience: int = 0,
+    own_number: int | None = None, until: str | None = None, patience: int = 0, known: Known = NONE_KNOWN,
 ) -> Recording:  # fmt: skip
     """Make it for operands as records spell them, each with its kind; strings have `size` bytes, a ring has `ring`.
 
@@ -161,7 +163,7 @@ def recording(
     stack = sum(one.size for one in names if one.kind == STACK)
     shape = shape_for([len(names)], [sum(strings)], size, ring, stack)
     shape = shape._replace(keeps=until is not None, patience=patience)
-    code, calls = code_aarch64.routines(TRAMPOLINES, shape, RINGS, CELL, own_number, features)
+    code, calls = code_aarch64.routines(TRAMPOLINES, shape, RINGS, CELL, own_number, features, known)
     assert len(code) <= code_aarch64.ROUTINES_SIZE
     parsed = [parse_one(text, EM_AARCH64) for text, _ in operands]
     taken = [
@@ -196,6 +198,29 @@ def test_a_record_has_all_operands_and_leaves_registers_flags_and_vectors_alone(
     assert [(text, value) for (text, _, _), value in zip(OPERANDS, event.values)] == [
         (text, value) for text, _, value in OPERANDS
     ]
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+@pytest.mark.parametrize("pages", [0, 1, 2])
+def test_texts_in_the_heap_are_read_up_to_its_end_without_being_tried(
+    program: Program, tmp_path: Path, kind: str, pages: int
+) -> None:
+    """The second page can't be read: who is told that it is of the heap, dies."""
+    features, cpu = FEATURES[kind]
+    texts = [(text, kind, value) for text, kind, value in OPERANDS if kind == STRING]
+    word, site = TRAMPOLINES + 0x10000, program.symbols["site_all"]
+    operands = [(text, kind) for text, kind, _ in texts]
+    known = Known(heap=TEXTS, heap_end=word)
+    made = recording(site, 7, features, *operands, size=STRING_SIZE, ring=1 << 16, known=known)
+    code = made.code.ljust(word - TRAMPOLINES, b"\0") + struct.pack("<Q", TEXTS + 4096 * pages)
+    words = {site: a64.branch(site, made.at)}
+    if pages == 2:
+        with pytest.raises(AssertionError, match=f"^{-signal.SIGSEGV}\n"):
+            program.run(tmp_path, code, words, cpu, "all", ready=made.shape)
+        return
+    _, memory = program.run(tmp_path, code, words, cpu, "all", ready=made.shape)
+    (event,) = events_of(memory, made.shape, [made.spec])
+    assert [*event.values] == [value for _, _, value in texts]
 
 
 @pytest.mark.parametrize("kind", FEATURES)

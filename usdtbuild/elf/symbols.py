@@ -6,7 +6,7 @@ function around an address. Nothing here knows sections' names or files.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from itertools import compress
 
 from ..record import NamedTuple
@@ -59,6 +59,20 @@ class Strings(NamedTuple):
         """Whether the bytes `text` stand anywhere in the table."""
         return self.data.find(text, self.start, self.stop) >= 0
 
+    def places(self, text: bytes) -> tuple[list[int], list[int]]:
+        """Return where the bytes `text` stand in the table, and where the string begins that each is in."""
+        places, starts = list[int](), list[int]()
+        place, start, end = self.data.find(text, self.start, self.stop), 0, -1
+        while place >= 0:
+            if place >= end:  # in another string than the one before
+                start, end = self.data.rfind(b"\0", self.start, place) + 1, self.data.find(b"\0", place, self.stop)
+            if end < 0:  # it doesn't end in the table
+                break
+            places.append(place - self.start)
+            starts.append(max(start - self.start, 0))
+            place = self.data.find(text, place + 1, self.stop)
+        return places, starts
+
 
 class SymbolTable:
     """The columns of one table. `extended` gives section numbers that don't fit 16 bits, by symbol."""
@@ -104,8 +118,10 @@ class SymbolTable:
 
     def containing(self, text: bytes) -> Iterator[tuple[int, Symbol]]:
         """Yield (number, symbol) where the name contains `text`."""
+        places, starts = self.strings.places(text)
         for number, name in enumerate(self.names):
-            if text in self.strings.at(name):
+            place = bisect_left(places, name)
+            if place < len(places) and starts[place] <= name:
                 yield number, self.symbol(number)
 
     def name(self, number: int) -> str:

@@ -48,6 +48,20 @@ class Area(NamedTuple):
     device: int = 0
 
 
+class Known(NamedTuple):
+    """Memory that a trampoline can read without trying for as long as it is run: so many bytes from an address on; and
+    the heap, which begins at an address, and ends where the word at another one says. There is such a word, and nothing
+    below where it says, where the heap isn't known, too."""
+
+    known_from: int = 0
+    known_size: int = 0
+    heap: int = (1 << 64) - 1
+    heap_end: int = 0
+
+
+NONE_KNOWN = Known()
+
+
 def unwritable(mapped: Sequence[Area], address: int) -> tuple[int, int]:
     """Return where what is mapped of a file around an address, to be read and not to be written to, begins and how many
     bytes it has; (0, 0) if nothing is."""

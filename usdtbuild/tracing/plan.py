@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
 from . import clock
-from .model import STACK
+from .model import STACK, STRING
 from .own_returns import seen_alone
 
 if TYPE_CHECKING:
@@ -85,6 +85,11 @@ class Plan(NamedTuple):
     def evaluates(self) -> bool:
         """Whether a hit's arguments decide what is counted."""
         return self.where is not None or bool(self.measures)
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether an argument is one that is read where it points to."""
+        return any(one.kind == STRING for target in self.targets for one in target.arguments)
 
 
 @lru_cache(maxsize=1)

@@ -342,6 +342,14 @@ end claim_kept_\way
         number_32 x2, known_size
         cmp     x0, x2
         b.lo    \known
+        number_64 x0, heap
+        cmp     x4, x0
+        b.lo    9f
+        number_64 x0, heap_end
+        ldr     x0, [x0]
+        cmp     x4, x0
+        b.lo    \known
+9:
         .endm
 
 # Copy the string at x4 to 8(x5), its length to (x5): -1 if it can't be read, with the bit CUT if it goes on where

@@ -286,8 +286,9 @@ end claim_kept
 9:
         .endm
 
-# Go to a label if what is at rbx is known to be readable without trying: in the page that this stack is in, or between
-# `known_from` and the `known_size` bytes behind it (`layout.build`). Changes rax, rcx.
+# Go to a label if what is at rbx is known to be readable without trying: in the page that this stack is in, in the
+# `known_size` bytes from `known_from` on (`layout.build`), or in the heap, which begins at `heap` and ends where the C
+# library's word at `heap_end` says (`tracing/heap.py`). Changes rax, rcx.
         .macro  known_rbx known
         mov     %rbx, %rax
         xor     %rsp, %rax
@@ -298,6 +299,13 @@ end claim_kept
         sub     %rax, %rcx
         cmp     $known_size, %rcx
         jb      \known
+        movabs  $heap, %rax
+        cmp     %rax, %rbx
+        jb      9f
+        movabs  $heap_end, %rax
+        cmp     (%rax), %rbx
+        jb      \known
+9:
         .endm
 
 # Copy the string at rdx to 8(%rcx), its length to (%rcx): -1 if it can't be read, with the bit CUT if it goes on where

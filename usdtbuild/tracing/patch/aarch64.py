@@ -32,9 +32,9 @@ from .spot import Spot, Word
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ..maps import Memory
+    from ..maps import Known, Memory
     from ..plan import Plan
-    from .code import Back, Choice, Keeping, Known, Routines, Shape, Taken
+    from .code import Back, Choice, Keeping, Routines, Shape, Taken
     from .mirrors import Mirrors
 
 # A branch reaches 128 MB; sites of 16 MB share their trampolines, which may take another 12.

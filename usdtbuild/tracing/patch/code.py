@@ -47,6 +47,7 @@ from ...machines.x86_64 import INT3
 from ...machines.x86_64.host import HOST, full_register
 from ...machines.x86_64.templates import TEMPLATES
 from ...record import NamedTuple
+from ..maps import NONE_KNOWN, Known
 from .forms import JUMP, JUMP_SIZE
 
 if TYPE_CHECKING:
@@ -153,12 +154,10 @@ def tell_trampoline(at: int, flag: int, back: Back) -> bytes:
 
 # Addresses of what trampolines call, by name.
 Routines = dict[str, int]
-# Where memory begins that can be read for as long as its trampolines are run, and how many bytes it has.
-Known = tuple[int, int]
 
 
 def routines(
-    at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None, known: Known = (0, 0)
+    at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None, known: Known = NONE_KNOWN
 ) -> tuple[bytes, Routines]:
     """Return the code of the routines, to stand at an address.
 
@@ -177,7 +176,7 @@ def routines(
     shape.add_claim(made, rings)
     made.pad(INT3, 16)
     copy = made.here
-    made.add("copy", string_size=shape.string_size, known_from=known[0], known_size=known[1])
+    made.add("copy", string_size=shape.string_size, **known._asdict())
     made.pad(INT3, 16)
     probe = made.here
     made.add("probe")

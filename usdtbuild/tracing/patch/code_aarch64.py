@@ -23,6 +23,7 @@ from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from ...machines.aarch64.host import HOST, float_register, full_register
 from ...machines.aarch64.templates import TEMPLATES
 from ...machines.templates import Code
+from ..maps import NONE_KNOWN, Known
 from . import evaluated
 from .a64 import NOP
 from .code import Instruction
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...formats.operands import OperandPlace
-    from .code import Back, Keeping, Known, Routines, Shape, Taken
+    from .code import Back, Keeping, Routines, Shape, Taken
 
 
 class Features(NamedTuple):
@@ -84,7 +85,7 @@ def tell_trampoline(at: int, flag: int, back: Back) -> bytes:
 
 def routines(
     at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None, features: Features,
-    known: Known = (0, 0),
+    known: Known = NONE_KNOWN,
 ) -> tuple[bytes, Routines]:  # fmt: skip
     """Return the code of the routines, to stand at an address; see `code.routines`."""
     made = Code(TEMPLATES, at)
@@ -95,7 +96,7 @@ def routines(
         made.add("thread_by_call")
     shape.add_claim(made, rings, lambda name: f"{name}_{features.way}")
     copy = made.here
-    made.add(features.copy, string_size=shape.string_size, known_from=known[0], known_size=known[1])
+    made.add(features.copy, string_size=shape.string_size, **known._asdict())
     probe = made.here
     made.add("probe")
     copy_stack = made.here

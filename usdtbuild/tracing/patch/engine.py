@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import clock, hosts, ptrace
 from ..containers import number_inside
 from ..errors import ProgramGoneError, TracerError
+from ..heap import heap_of
 from ..hosts import HOST
 from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
 from ..measures import ALL, Cell, Table, Tables
@@ -156,10 +157,11 @@ class PatchEngine:
                 self.first = min(self.first, WARM)
         rings_size = code.RINGS * self.shape.stride if record else 0
         tid_offset = _tid_offset(self.tracees, self.pid, memory) if record or self.plan.measures else None
+        heap = heap_of(self.pid, mapped, memory) if self.plan.takes_texts else None
 
         def build(rings: int, cell: int, starts: Sequence[int] = ()) -> tuple[Layout, list[Refusal]]:
             return layout.build(
-                self.machine, self.plan, spots, mirrors, room, self.shape, rings, cell, tid_offset, mapped, starts
+                self.machine, self.plan, spots, mirrors, room, self.shape, rings, cell, tid_offset, mapped, heap, starts
             )
 
         candidates = again.candidates(mapped, memory, spots, rings_size)

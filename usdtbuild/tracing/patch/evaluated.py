@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...formats.operands import CONSTANT, REGISTER
 from ...machines.templates import Code
 from .. import clock
+from ..maps import NONE_KNOWN, Known
 from ..predicates import (
     BEGIN,
     END,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from ..model import Target
     from ..plan import Plan
     from ..predicates import Predicate, Tally
-    from .code import Back, Keeping, Known, Routines
+    from .code import Back, Keeping, Routines
 
 _NUMBERS = {THREAD: "own_thread", PROCESS: "own_process"}
 _OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -142,7 +143,7 @@ _KEY_ROOM = 288  # bytes on the stack for a key of several words (KEY_ROOM of th
 
 
 def routines(
-    words: Words, at: int, pid_cell: int, tid_offset: int | None, string_size: int = 64, known: Known = (0, 0)
+    words: Words, at: int, pid_cell: int, tid_offset: int | None, string_size: int = 64, known: Known = NONE_KNOWN
 ) -> tuple[bytes, Routines]:
     """Return the routines that trampolines need which try hits and add them up; see `code.routines`."""
     made, calls = Code(words.templates, at), {}
@@ -155,11 +156,10 @@ def routines(
     for name, templates in parts.items():
         calls[name] = made.here
         for template in templates:
-            made.add(words.named(template), pid_cell=pid_cell, tid_offset=tid_offset or 0, known_from=known[0],
-                     known_size=known[1])  # fmt: skip
+            made.add(words.named(template), pid_cell=pid_cell, tid_offset=tid_offset or 0, **known._asdict())
         made.pad(words.fill, 16)
     calls["copy"] = made.here
-    made.add(words.copy, string_size=string_size, known_from=known[0], known_size=known[1])
+    made.add(words.copy, string_size=string_size, **known._asdict())
     made.pad(words.fill, 16)
     for name in ("begin_pair", "end_pair", "begin_keyed", "end_keyed", "add_text"):
         calls[name] = made.here

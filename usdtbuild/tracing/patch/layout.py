@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...record import NamedTuple
-from ..maps import PAGE, unwritable
+from ..maps import PAGE, Known, unwritable
 from ..measures import Measure
 from ..model import COUNT, LIBRARIES, STACK, STRING, Refusal
 from ..predicates import BEGIN, PROCESS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..maps import Area, Room
     from ..model import Site, Target
     from ..plan import Plan
-    from .code import Back, Choice, Keeping, Known, Routines, Shape
+    from .code import Back, Choice, Keeping, Routines, Shape
     from .machine import Machine
     from .mirrors import Mirrors
     from .spot import Spot
@@ -66,11 +66,13 @@ class Layout(NamedTuple):
 
 def build(
     machine: Machine, plan: Plan, spots: Sequence[Spot], mirrors: Mirrors, room: Room, shape: Shape, rings: int,
-    pid_cell: int, tid_offset: int | None, mapped: Sequence[Area], starts: Sequence[int] = (),
+    pid_cell: int, tid_offset: int | None, mapped: Sequence[Area], heap: tuple[int, int] | None = None,
+    starts: Sequence[int] = (),
 ) -> tuple[Layout, list[Refusal]]:  # fmt: skip
     """Return the layout for spots: trampolines are written, and mirrors that lead to them. Parts are where there is
     room, or at `starts`."""
     groups: dict[int, list[Spot]] = {}
+    known = Known(heap_end=pid_cell) if heap is None else Known(0, 0, *heap)
     for spot in spots:
         groups.setdefault(spot.site.address >> machine.GROUP, []).append(spot)
     kept: list[Spot] = []
@@ -90,7 +92,7 @@ def build(
             room.take(start, start + size + counter_size)
         pairs = pairs or start + size + waiting
         places_of = rings, pid_cell, pairs
-        text, calls = _routines(machine, plan, start, shape, places_of, tid_offset, _known(group, mapped))
+        text, calls = _routines(machine, plan, start, shape, places_of, tid_offset, _file_known(known, group, mapped))
         for index, spot in enumerate(group):
             placed = machine.place(spot, start + len(text))
             if isinstance(placed, str):
@@ -145,14 +147,14 @@ def _routines(
     return text, calls
 
 
-def _known(group: Sequence[Spot], mapped: Sequence[Area]) -> tuple[int, int]:
-    """Return where the file begins that spots are in, as far as it is mapped to be read only, and how many bytes that
-    has. Their trampolines need not try it before they read there: whoever unmaps a file unmaps the spots with it, of
-    which none is hit then. All other memory may be gone by the next hit, also a page that was just read, and is
-    tried."""
+def _file_known(known: Known, group: Sequence[Spot], mapped: Sequence[Area]) -> Known:
+    """Return what is known and, of the file that spots are in, what is mapped to be read only. Their trampolines need
+    not try it before they read there: whoever unmaps a file unmaps the spots with it, of which none is hit then. All
+    other memory but the heap may be gone by the next hit, also a page that was just read, and is tried."""
     if len({spot.target.module[:2] for spot in group}) > 1:
-        return 0, 0
-    return unwritable(mapped, group[0].site.address)
+        return known
+    start, size = unwritable(mapped, group[0].site.address)
+    return known._replace(known_from=start, known_size=size)
 
 
 def tables_of(plan: Plan, group: Sequence[tuple[Target, Site]]) -> tuple[list[Place], int, int]:

@@ -13,10 +13,10 @@ from ..hosts import HOST
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ..maps import Memory
+    from ..maps import Known, Memory
     from ..model import Refusal
     from ..plan import Plan
-    from .code import Back, Choice, Keeping, Known, Routines, Shape, Taken
+    from .code import Back, Choice, Keeping, Routines, Shape, Taken
     from .evaluated import Words
     from .mirrors import Mirrors
     from .spot import Spot
