@@ -734,11 +734,14 @@ def test_a_function_that_calls_thousands(run: Any, usdtbuild: Any, cache: Path, 
     assert shape_of(done.stdout) == expected
 
 
-def test_the_tree_is_in_memory(usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
-    """Else what the disk takes for its first page is a function's time. TMPDIR is followed."""
+@pytest.mark.parametrize("what", [("--report",), ("--engine", "inside", "-P", "*")])
+def test_what_the_program_writes_is_in_memory(
+    usdtbuild: Any, cache: Path, tmp_path: Path, what: tuple[str, ...]
+) -> None:
+    """Else it waits for the disk, and what that takes for its first page is a function's time. TMPDIR is followed."""
     where = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     where.pop("TMPDIR", None)
-    command = ("trace", "--report", "--", "sh", "-c", "echo $USDT_LIVE_INSIDE")
+    command = ("trace", *what, "--", "sh", "-c", "echo $USDT_LIVE_INSIDE")
     memory = os.statvfs("/dev/shm") if Path("/dev/shm").is_dir() else None
     if memory is not None and memory.f_bavail * memory.f_frsize > 1 << 30 and os.access("/dev/shm", os.W_OK):
         folder = usdtbuild(*command, env=where, code=None).stdout.split()[0]

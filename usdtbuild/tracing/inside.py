@@ -96,15 +96,15 @@ def _shared(path: Path, size: int) -> mmap.mmap:
         return mmap.mmap(file.fileno(), size)
 
 
-def _has_room() -> bool:
-    """Whether a tree of calls can be in memory. On a disk the first page that is written may take 10 ms, which would be
-    the time of a function. Who has set TMPDIR is followed."""
+def _has_room(size: int) -> bool:
+    """Whether what the program writes can be in memory. On a disk the first page that is written may take 10 ms, which
+    the program would wait for. Who has set TMPDIR is followed."""
     try:
         found = os.statvfs(_MEMORY)
     except OSError:
         return False
     is_ours = "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK | os.X_OK)
-    return is_ours and found.f_bavail * found.f_frsize >= 2 * TREE_SIZE
+    return is_ours and found.f_bavail * found.f_frsize >= 2 * size
 
 
 def why_not(_: Job) -> str:
@@ -125,8 +125,9 @@ class Inside(Tracer):
         self._stopped = False
         self._rest = ""
         self._began = clock.now() if wish.tree and clock.is_kernels() else None
-        self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-", dir=_MEMORY if wish.tree and _has_room() else None))
         self._slots = self.surely = max(1, wish.buffer_size // _SLOT)
+        size = self._slots * _SLOT + (TREE_SIZE if wish.tree else 0)
+        self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-", dir=_MEMORY if _has_room(size) else None))
         self._ring = _shared(self._folder / "ring", _PAGE + self._slots * _SLOT)
         _HEADER.pack_into(self._ring, 0, 0, 0, 0, self._slots, 0, 0, 0)
         self._lock = (self._folder / "ring").open("rb")  # for as long as we are here

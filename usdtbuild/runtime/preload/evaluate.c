@@ -128,7 +128,7 @@ static PLAIN int is_readable(const live_program *p, uintptr_t text)
 {
 	int saved, readable;
 
-	if (text - p->known < p->known_size || !((text ^ (uintptr_t)&saved) >> 12))
+	if ((p && text - p->known < p->known_size) || !((text ^ (uintptr_t)&saved) >> 12))
 		return 1;
 	if (text < 8) /* NULL means something else to the system call */
 		return 0;
@@ -154,6 +154,25 @@ static PLAIN int begins(const live_program *p, uintptr_t text, const unsigned ch
 	return 1;
 }
 
+PLAIN uint32_t live_copy_text(const live_program *p, unsigned char *to, uintptr_t text, uint32_t most, int *cut)
+{
+	uint32_t size;
+
+	*cut = 0;
+	if (!is_readable(p, text))
+		return LIVE_UNREADABLE;
+	for (size = 0; size < most; size++, text++) {
+		if (size && !(text & 4095) && !is_readable(p, text)) {
+			*cut = 1;
+			break;
+		}
+		to[size] = *(const volatile unsigned char *)text;
+		if (!to[size])
+			break;
+	}
+	return size;
+}
+
 typedef struct key {
 	uint32_t used; /* bytes */
 	uint64_t words[WIDEST / 8 + 1];
@@ -171,29 +190,21 @@ static inline PLAIN void add_word(key *k, uint64_t word)
 static PLAIN void add_text(const live_program *p, key *k, uintptr_t text)
 {
 	unsigned char *to = (unsigned char *)k->words + k->used + 8;
-	uint32_t room = (uint32_t)sizeof k->words - k->used, size = 0, most;
-	uint64_t cut = 0;
+	uint32_t room = (uint32_t)sizeof k->words - k->used, size;
+	int cut;
 
 	if (room < 16)
 		return;
-	if (!is_readable(p, text)) {
+	size = live_copy_text(p, to, text, p->longest < room - 8 ? p->longest : room - 8, &cut);
+	if (size == LIVE_UNREADABLE) {
 		add_word(k, (uint64_t)-1);
 		add_word(k, text);
 		return;
 	}
-	for (most = p->longest < room - 8 ? p->longest : room - 8; size < most; size++, text++) {
-		if (size && !(text & 4095) && !is_readable(p, text)) {
-			cut = CUT;
-			break;
-		}
-		to[size] = *(const volatile unsigned char *)text;
-		if (!to[size])
-			break;
-	}
-	add_word(k, size | cut);
+	add_word(k, cut ? size | CUT : size);
 	k->used += (size + 7) & ~7u;
-	for (most = size; most & 7; most++) {
-		to[most] = 0;
+	for (; size & 7; size++) {
+		to[size] = 0;
 		KEEP_LOOP;
 	}
 }

@@ -89,31 +89,20 @@ static int is_text(const usdt_live_argument_place *place)
 	return !strcmp(type, "string") || (strstr(type, "char") && strchr(type, '*') && !strstr(type, "**"));
 }
 
-/* The kernel copies, and says if there is nothing: a wild pointer harms nobody. */
-static void copy_text(slot *s, uint64_t number, uintptr_t from)
+static void copy_text(slot *s, const live_program *program, uintptr_t from)
 {
-	off_t at = (off_t)(4096 + number * SLOT + offsetof(slot, text) + s->text_used + 1);
-	size_t left = TEXT - s->text_used - 1, most = left < 64 ? left : 64;
-	ssize_t got;
+	uint32_t left = TEXT - s->text_used - 1, size;
 	unsigned char *length = s->text + s->text_used;
-	const unsigned char *end;
+	int cut;
 
 	if (s->text_used + 1 >= TEXT)
 		return;
-	got = from ? pwrite(ring_fd, (const void *)from, most, at) : -1;
-	if (got <= 0) {
-		*length = 255;
-		s->text_used++;
-		return;
-	}
-	end = memchr(length + 1, '\0', (size_t)got);
-	*length = (unsigned char)(end ? (size_t)(end - length - 1) : (size_t)got);
-	s->text_used += 1u + *length;
-	if (!end && (size_t)got < most)
-		*length |= CUT;
+	size = live_copy_text(program, length + 1, from, left < 64 ? left : 64, &cut);
+	*length = (unsigned char)(cut ? size | CUT : size); /* 255 is LIVE_UNREADABLE */
+	s->text_used += size == LIVE_UNREADABLE ? 1 : 1 + size;
 }
 
-static void record_hit(const usdt_live_hit *h)
+static void record_hit(const usdt_live_hit *h, const live_program *program)
 {
 	uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED), number;
 	struct timespec now;
@@ -137,7 +126,7 @@ static void record_hit(const usdt_live_hit *h)
 	for (i = 0; i < h->point->argument_count && i < ARGUMENTS; i++) {
 		s->values[i] = usdt_live_argument(h, i);
 		if (is_text(&h->point->arguments[i]))
-			copy_text(s, number, s->values[i]);
+			copy_text(s, program, s->values[i]);
 	}
 	__atomic_store_n(&s->sequence, head + 1, __ATOMIC_RELEASE);
 }
@@ -150,7 +139,7 @@ static void hit(const usdt_live_hit *h, void *data)
 	(void)data;
 	if (ring->quiet || (program && !live_evaluate(program, h)))
 		return;
-	record_hit(h);
+	record_hit(h, program);
 }
 
 /* The same where nothing is recorded. */
