@@ -19,7 +19,6 @@ import sys
 from ._version import __version__
 from .errors import InputError, UsageError, UsdtError
 from .files import write_whole
-from .model import Provider
 from .record import NamedTuple
 from .text import shown
 
@@ -27,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .model import Provider
     from .provider.parser import Diagnostic
 
 _USAGE = """\

@@ -13,12 +13,14 @@ from __future__ import annotations
 import functools
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .folders import folder
 from .options import NOPS, SYSTEMS, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CODE = folder("meson") / "dependency" / "meson.build"
 TARGETS = (
@@ -178,7 +180,7 @@ class _Function:
         try:
             interpreter.variables, interpreter.argument_depth = {}, 0
             for name, value in given.items():
-                interpreter.variables[name] = value if hasattr(value, "held_object") else interpreter._holderify(value)
+                interpreter.variables[name] = value if hasattr(value, "held_object") else interpreter._holderify(value)  # noqa: SLF001
             interpreter.evaluate_codeblock(mparser.Parser(code, str(CODE)).parse())
             return dict(interpreter.variables)
         except Exception as error:

@@ -35,7 +35,7 @@ else:
     def _constructor(cls: type) -> Any:
         """Return a `__new__` made for a class, as typing's named tuples have it: it takes half the time of ours."""
         fields = ", ".join(cls._fields)
-        made = eval(f"lambda _cls, {fields}: _new(_cls, ({fields},))", {"_new": tuple.__new__})
+        made = eval(f"lambda _cls, {fields}: _new(_cls, ({fields},))", {"_new": tuple.__new__})  # noqa: S307
         made.__defaults__ = tuple(cls._defaults.values())
         return made
 

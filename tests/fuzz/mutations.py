@@ -201,7 +201,7 @@ _WORDS = re.compile(rb"\s+|\w+|/\*.*?\*/|[^\w\s]", re.DOTALL)
 _DICTIONARY = (
     b"provider", b"probe", b"{", b"}", b"(", b")", b";", b",", b"*", b"[", b"]", b"[9]", b"[0x7fffffff]", b":", b"/*",
     b"*/", b"//", b'"', b"'", b"\\\n", b"\n#pragma D attributes Evolving/Evolving/Common provider x provider\n",
-    b"#define X Y\n", b"# 1 \"x.d\"\n", b"#include <stdint.h>\n", b"struct", b"union", b"enum", b"typedef", b"const",
+    b"#define X Y\n", b'# 1 "x.d"\n', b"#include <stdint.h>\n", b"struct", b"union", b"enum", b"typedef", b"const",
     b"unsigned", b"long", b"int", b"char", b"void", b"double", b"string", b"uint64_t", b"__", b"___", b"\0", b"\xff",
     b"\xc3\xa9", b"99999999999999999999", b"-", b"x" * 300, b"...", b"inline", b"import", b"extern", b"D`int", b"`",
     b"\r\n", b"\x1a", b"/", b"#", b"$1", b"@",

@@ -419,7 +419,7 @@ SEMAPHORES: dict[str, tuple[str, str]] = {
     ".bss": ('.section .probes,"aw",@nobits\n .balign 2\nsem: .skip 2', "semaphore-unbacked"),
     "far in .bss": ('.section .probes,"aw",@nobits\n .skip 20000\nsem: .skip 2', "semaphore-unbacked"),
     "constant": ('.section .probes,"a",@progbits\n .balign 2\nsem: .2byte 0', "semaphore-read-only"),
-    "in .data": ('.data\n .balign 2\nsem: .2byte 0', "semaphore-section"),
+    "in .data": (".data\n .balign 2\nsem: .2byte 0", "semaphore-section"),
     "RELRO": ('.section .data.rel.ro,"aw",@progbits\n .balign 2\nsem: .2byte 0', "semaphore-relro"),
     "begins as 1": ('.section .probes,"aw",@progbits\n .balign 2\nsem: .2byte 1', "semaphore-value"),
 }  # fmt: skip

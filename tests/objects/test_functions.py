@@ -56,7 +56,7 @@ def test_an_inline_function_in_two_objects_has_its_records_once(
 
 def test_a_weak_function_that_another_object_overrides(bench: Any, check: Any, linker: str) -> None:
     plain = [
-        bench.compile("gcc", "__attribute__((weak)) int hook(int n) { APP_REQ(n, \"weak\"); return 1; }", "-O2",
+        bench.compile("gcc", '__attribute__((weak)) int hook(int n) { APP_REQ(n, "weak"); return 1; }', "-O2",
                       "-ffunction-sections"),
         bench.compile("gcc", "int hook(int n) { APP_START(); return n; } int work(int n) { return hook(n); }", "-O2",
                       "-ffunction-sections"),

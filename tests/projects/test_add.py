@@ -95,7 +95,7 @@ SHAPES = {
             "CMakeLists.txt": "cmake_minimum_required(VERSION 3.16)\nproject(clock C CXX)\nadd_subdirectory(tests)\n"
             "add_subdirectory(src)\n",
             "src/CMakeLists.txt": "set(SOURCES\n  main.cpp # (the one)\n  other.cpp)\n"
-            "if(TRUE)\n  add_executable(\"${PROJECT_NAME}\"\n    ${SOURCES}\n  )\nendif()\n",
+            'if(TRUE)\n  add_executable("${PROJECT_NAME}"\n    ${SOURCES}\n  )\nendif()\n',
             "src/main.cpp": "#ifdef _WIN32\n#include <windows.h>\n#endif\nint main() { return 0; }\n",
             "src/other.cpp": "",
             "tests/CMakeLists.txt": "add_executable(check check.c)\n",
@@ -106,7 +106,7 @@ SHAPES = {
     "leveldb: one source in a library and in tests, a tool": Shape(
         "cmake",
         {
-            "CMakeLists.txt": C.replace("C)", "CXX)") + "add_library(clock \"\")\n"
+            "CMakeLists.txt": C.replace("C)", "CXX)") + 'add_library(clock "")\n'
             "target_sources(clock PRIVATE db/tick.cc)\ntarget_include_directories(clock PUBLIC include)\n"
             "add_executable(clockutil db/util.cc)\ntarget_link_libraries(clockutil clock)\n"
             "add_executable(tests db/tick.cc db/tick_test.cc)\ntarget_include_directories(tests PRIVATE include)\n"
@@ -129,7 +129,7 @@ SHAPES = {
     "spdlog: a library of headers, one that is built, and a source that isn't": Shape(
         "cmake",
         {
-            "CMakeLists.txt": C + "option(BUNDLED \"\" OFF)\nset(sources src/tick.c)\nif(BUNDLED)\n"
+            "CMakeLists.txt": C + 'option(BUNDLED "" OFF)\nset(sources src/tick.c)\nif(BUNDLED)\n'
             "  list(PREPEND sources src/bundled.c)\nendif()\nadd_library(clock STATIC ${sources})\n"
             "target_include_directories(clock PUBLIC include)\nadd_library(clock_headers INTERFACE)\n"
             "target_include_directories(clock_headers INTERFACE include)\nadd_executable(example example/example.c)\n"
@@ -169,7 +169,7 @@ SHAPES = {
             "clock-benchmark: benchmark.o adlist.o\n\t$(CC) $^ -o $@\n-include *.d\n"
             "install: all\n\tinstall clock-server clock-benchmark $(PREFIX)/bin\nclean:\n\trm -f *.o *.d clock-*\n",
             "src/adlist.c": "int list(void) { return 0; }\n#ifdef LIST\nint main(void) { return 1; }\n#endif\n",
-            "src/server.c": "int list(void);\nint dep(void);\nint logo(void)\n{\n#include \"logo.h\"\n}\n"
+            "src/server.c": 'int list(void);\nint dep(void);\nint logo(void)\n{\n#include "logo.h"\n}\n'
             "int main(int argc, char **argv) {\n    int first = list();\n\n"
             "    return first + dep() + logo() + argc - 1 + !argv;\n}\n",
             "src/logo.h": "return 0;\n", "src/benchmark.c": "int list(void);\nint main(void) { return list(); }\n",
@@ -447,7 +447,7 @@ FAILS = {
         {**QUICK, "main.c": "#error \x1b[31mred\n"}, "make V=1: ended with 2", "#error \\x1b[31mred",
     ),
     "a build that takes no other folder": (
-        {**QUICK, "Makefile": "clock: main.c\n\ttest -z \"$$(find . -mindepth 1 -type d)\"\n\t$(CC) $^ -o $@\n"},
+        {**QUICK, "Makefile": 'clock: main.c\n\ttest -z "$$(find . -mindepth 1 -type d)"\n\t$(CC) $^ -o $@\n'},
         "make V=1: ended with 2", "clock] Error 1",
     ),
 }  # fmt: skip

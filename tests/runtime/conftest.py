@@ -182,7 +182,7 @@ def build(run: Any, tmp_path: Path) -> Any:
     count = 0
 
     def build_program(
-        texts: dict[str, str], *options: str, cc: str = "gcc", platform: str = "freebsd", compile: str = "-O1 -fPIC",
+        texts: dict[str, str], *options: str, cc: str = "gcc", platform: str = "freebsd", flags_of_c: str = "-O1 -fPIC",
         more: tuple[Any, ...] = (),
     ) -> Path:  # fmt: skip
         nonlocal count
@@ -195,7 +195,7 @@ def build(run: Any, tmp_path: Path) -> Any:
             if text != "runtime":
                 source.write_text(text)
             flags = ["-Wall", "-Wextra", "-Werror", f"-DUSDT_DOF_PLATFORM={platform}"] if text == "runtime" else []
-            run(cc, *compile.split(), *flags, "-c", source, "-o", folder / f"{name}.o")
+            run(cc, *flags_of_c.split(), *flags, "-c", source, "-o", folder / f"{name}.o")
             objects.append(folder / f"{name}.o")
         run(cc, *objects, *more, *options, "-o", folder / "program")
         return Path(folder / "program")

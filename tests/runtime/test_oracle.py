@@ -159,12 +159,12 @@ def test_where_others_dof_leaves_no_room_it_is_said_and_space_can_be_had(build: 
     assert outcome.registered == []
     assert "usdt_dof_register: program: others' DOF stands among ours" in outcome.errors
     size = int(outcome.errors.split("-DUSDT_DOF_SPACE: ")[1].split()[0])
-    program = build(texts, "-pie", platform="oracle", compile=f"-O1 -fPIC -DUSDT_DOF_SPACE={size}")
+    program = build(texts, "-pie", platform="oracle", flags_of_c=f"-O1 -fPIC -DUSDT_DOF_SPACE={size}")
     outcome = watch(program, DTRACE_DOF_INIT_DEBUG="1")
     (found,) = outcome.registered
     assert len(found.data) == size
     assert {key[0] for key in found.places()} == {"app", "other"}
-    outcome = watch(build(texts, "-pie", platform="oracle", compile=f"-O1 -fPIC -DUSDT_DOF_SPACE={size - 8}"))
+    outcome = watch(build(texts, "-pie", platform="oracle", flags_of_c=f"-O1 -fPIC -DUSDT_DOF_SPACE={size - 8}"))
     assert outcome.registered == []
     assert outcome.errors == ""
 
@@ -274,7 +274,7 @@ def test_a_privileged_program_heeds_no_variable(
     run("gcc", "-O1", "-DWRAPPED", "-c", HERE / "helper.c", "-o", tmp_path / "helper.o")
     wrap = "-Wl,--wrap=open,--wrap=open64,--wrap=ioctl,--wrap=close"
     texts = {"one": one(SETX), "runtime": "runtime", "two": two(SETX), "main": MAIN}
-    made = build(texts, "-static", wrap, platform=platform, compile="-O1 -fno-pie", more=(tmp_path / "helper.o",))
+    made = build(texts, "-static", wrap, platform=platform, flags_of_c="-O1 -fno-pie", more=(tmp_path / "helper.o",))
     folder = Path("/var/tmp") / f"usdt-{os.getpid()}-{right}"  # a path that another user can walk, unlike tmp_path
     folder.mkdir(mode=0o755)
     try:

@@ -385,7 +385,7 @@ def test_functions_that_the_linker_dropped_are_dropped(
     main = '#include <stdio.h>\nint kept(int);\nint main(void) { printf("%p\\n", (void *)main); return kept(1) == 0; }'
     program = build(
         {"one": source, "runtime": "runtime", "main": main}, f"-fuse-ld={linker}", *option.split(),
-        compile="-O1 -fPIC -ffunction-sections",
+        flags_of_c="-O1 -fPIC -ffunction-sections",
     )  # fmt: skip
     outcome = watch(program)
     (found,) = outcome.registered
@@ -438,14 +438,14 @@ def test_the_runtime_bears_every_way_of_compiling(words: str, cc: str, build: An
     link = [word for word in words.split() if word.startswith(("-flto", "-fsanitize"))]
     link += ["-fuse-ld=lld"] if "-flto" in link and "clang" in cc else []
     objects = build({"one": one(), "two": two(), "main": MAIN}, "-r", "-nostdlib")
-    program = build({"runtime": "runtime"}, *link, cc=cc, compile=words, more=(objects,))
+    program = build({"runtime": "runtime"}, *link, cc=cc, flags_of_c=words, more=(objects,))
     verify(watch(program, ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0"), program, symbols)
 
 
 def test_the_runtime_is_cxx_too(cxx: str, build: Any, watch: Any, symbols: Any) -> None:
     """A project without C can have it."""
     objects = build({"one": one(), "two": two(), "main": MAIN}, "-r", "-nostdlib")
-    program = build({"runtime": "runtime"}, cc=cxx, compile="-x c++ -std=gnu++98 -O2", more=(objects,))
+    program = build({"runtime": "runtime"}, cc=cxx, flags_of_c="-x c++ -std=gnu++98 -O2", more=(objects,))
     verify(watch(program), program, symbols)
 
 
@@ -468,7 +468,7 @@ def test_both_byte_orders_and_address_sizes(
     run(compiler, "-O1", "-DWRAPPED", "-c", HELPER, "-o", tmp_path / "helper.o")
     program = build(
         {"one": one(relocation, target=target), "two": two(relocation, target), "runtime": "runtime", "main": MAIN},
-        "-static", "-Wl,--wrap=open,--wrap=open64,--wrap=ioctl,--wrap=close", cc=compiler, compile="-O1 -fno-pie",
+        "-static", "-Wl,--wrap=open,--wrap=open64,--wrap=ioctl,--wrap=close", cc=compiler, flags_of_c="-O1 -fno-pie",
         more=(tmp_path / "helper.o",),
     )  # fmt: skip
     verify(watch(emulator, program, preload=False), program, symbols)

@@ -280,7 +280,7 @@ def _source(frames: Sequence[Frame], names: dict[str, str]) -> str:
 def _short(path: str) -> str:
     """Return a path as one would write it here, if it is below the current folder."""
     here = f"{Path.cwd()}/"
-    return path[len(here) :] if path.startswith(here) else path
+    return path.removeprefix(here)
 
 
 def _argument(argument: SeenArgument) -> str:

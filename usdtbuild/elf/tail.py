@@ -60,7 +60,7 @@ class Tail:
         tail = self.tail
         end = self.base + len(tail)
         if align > 1:
-            padding = -end % (align if align < 16 else 16)
+            padding = -end % min(align, 16)
             if padding:
                 tail += bytes(padding)
                 end += padding

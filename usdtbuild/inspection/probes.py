@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..elf.image import FunctionAt, Image
 from ..elf.layout import PF_W
 from ..formats import operands
 from ..formats.operands import OTHER, Operand, OperandPlace
@@ -21,6 +20,7 @@ from .records import READERS, Location, Record, by_section, records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..elf.image import FunctionAt, Image
     from ..model import Probe as DeclaredProbe
     from ..model import Provider
     from .source_lines import Frame

@@ -9,7 +9,6 @@ the records' relocations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from ..elf import layout as elf
@@ -20,7 +19,7 @@ from ..machines import facts_of
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ..elf.image import Image
     from ..elf.relocations import Relocation

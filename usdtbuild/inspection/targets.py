@@ -8,7 +8,6 @@ probes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +20,7 @@ from ..record import NamedTuple
 from .process import ProcessMemory, descriptor_of, load_biases, mapped_files, program_files, read_mapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from mmap import mmap
 
     from ..elf.image import Purpose

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
 from .calls import signed
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 CALL, JUMP = "call", "jump"
 

@@ -14,7 +14,6 @@ import sys
 
 from .. import files
 from ..errors import InputError, UsageError
-from ..model import Provider
 from ..options import BY_HEADER, FORMATS, one_of
 from ..outputs import Outputs
 from ..record import NamedTuple
@@ -25,6 +24,8 @@ from .parser import ParseError, parse_bytes, read_file
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ..model import Provider
 
 
 class HeaderRequest(NamedTuple):
@@ -106,7 +107,7 @@ def read_formats(text: str) -> tuple[str, ...]:
 def _default_output(source: str) -> str:
     """Return `app.h` for `some/where/app.d`: in the working directory, as `dtrace -h` has it."""
     base = os.path.basename(source) if source != "-" else "stdin"
-    return (base[:-2] if base.endswith(".d") else base) + ".h"
+    return (base.removesuffix(".d")) + ".h"
 
 
 def _check_outputs(request: HeaderRequest, output: str) -> None:

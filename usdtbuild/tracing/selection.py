@@ -20,7 +20,8 @@ from .library_calls import call_targets, return_target
 from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, RETURN, STRING, Argument, Module, Refusal, Site, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from ..elf.image import Image
     from ..formats.operands import Operand
@@ -370,7 +371,7 @@ def _entry(function: Function, bias: int) -> Site:
     return Site(address + pad + bias, address + pad, (), 0, function.name, padding=padding, begins=address, body=body)
 
 
-def _with_returns(site: Site, found: Ends | str, function: Function, bias: int, starts: Set[int]) -> Site:
+def _with_returns(site: Site, found: Ends | str, function: Function, bias: int, starts: AbstractSet[int]) -> Site:
     """Return the site of a function's returns with those that it has in its own code."""
     if not function.nops:
         return site._replace(unknown="its entry has no NOPs")
@@ -385,7 +386,7 @@ def _with_returns(site: Site, found: Ends | str, function: Function, bias: int, 
     return site._replace(returns=tuple(_with_near(one, starts) for one in returns))
 
 
-def _with_near(site: Site, places: Set[int]) -> Site:
+def _with_near(site: Site, places: AbstractSet[int]) -> Site:
     """Return a site with those of the places (of the file) that are within a jump behind it."""
     if places.isdisjoint(range(site.file_address + 1, site.file_address + _JUMP_SIZE)):
         return site

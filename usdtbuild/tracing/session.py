@@ -26,7 +26,6 @@ from .model import COUNT, ENTER, Totals, without_frames
 from .native import ticks_a_second
 from .patch.plausible import DAMAGED
 from .patch.rings import Decoder
-from .spool import Reader
 from .stacks import Stacks, calling_of
 from .tracer import Reading, Tracer
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from .job import Job
     from .model import Event
+    from .spool import Reader
 
 _PIECE = 512 << 10
 _PORTION = 4096  # events at once: who has had enough is heard between two

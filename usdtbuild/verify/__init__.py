@@ -10,7 +10,6 @@ way of using it is left out; a note, that nothing is wrong but someone may want 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..formats import stapsdt
@@ -21,7 +20,7 @@ from .building import LATER, calls_stubs, is_slim, traces_of_probes
 from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, FoundAt, Subject, Verified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ..elf.image import Image
     from ..inspection.probes import Inspection

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..elf import layout as elf
@@ -15,7 +14,7 @@ from .report import ERROR, NOTE, WARNING, Finding, Gathered, note_place, section
 from .sites import is_quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ..elf.image import Image
     from ..elf.sections import ImageSection

@@ -164,7 +164,9 @@ class Builder:
 
     build_folder = "build"
 
-    def __init__(self, run: Any, folder: Path, sample: Sample, variant: Variant, python: tuple[Path, dict[str, str]]):
+    def __init__(
+        self, run: Any, folder: Path, sample: Sample, variant: Variant, python: tuple[Path, dict[str, str]]
+    ) -> None:
         self.run, self.sample, self.variant = run, sample, variant
         self.source, self.log = folder / "source", folder / "compiled"
         self.python = python[0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import UsdtError
-from ...model import Attributes
+
+if TYPE_CHECKING:
+    from ...model import Attributes
 
 
 class DofError(UsdtError):

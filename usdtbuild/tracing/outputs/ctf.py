@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import re
 import struct
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ..model import FLOAT, MISSING, POINTER, STRING
@@ -23,6 +22,7 @@ from .values import argument_names, plain_value, title
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from ..model import Argument, Event, Report, Target, Value
 

@@ -20,7 +20,6 @@ from ..hosts import HOST
 from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
 from ..measures import ALL, Cell, Table, Tables
 from ..model import COUNT, LIBRARIES, STRING, Refusal, Totals
-from ..plan import Plan
 from ..running import status_field
 from ..spare import spare_memory
 from . import again, calls, code, journal, layout, leftovers, machine, tables, way_back
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from ..maps import Area
     from ..measures import Key
+    from ..plan import Plan
     from ..tracees import Thread, Tracees
     from .changes import Stretch
     from .injection import Shared

@@ -10,7 +10,6 @@ import ctypes
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +19,7 @@ from ..spare import spare_memory
 from .code import CUT, GONE, HEAD, HEADER, READY, RING_HEADER, RINGS, TAIL, WAITED, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from mmap import mmap
 
     from ..model import Argument, Value

@@ -109,7 +109,7 @@ class Process:
     def turn(self) -> None:
         """Mean this process, or rather its memory, with what the server is asked from now on."""
         owner = self.parent if self.parent is not None and self.parent.exited is None else self
-        self.server.turn_to(owner._thread, self._machine)
+        self.server.turn_to(owner._thread, self._machine)  # noqa: SLF001
 
     # -- what happens ------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...limits import PACKET_SENT, SERVER_OBJECT, THREADS
@@ -15,7 +14,7 @@ from . import registers as described
 from .registers import Registers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ...machines.facts import Stopped
     from .packets import Link

@@ -68,8 +68,8 @@ class Returns:
         self.before: dict[int, bytes] = {}
         self._mapped: list[Area] = []
         if inherited is not None:
-            self._waiting = dict(inherited._waiting)
-            self._places = dict(inherited._places)
+            self._waiting = dict(inherited._waiting)  # noqa: SLF001
+            self._places = dict(inherited._places)  # noqa: SLF001
             self.before = dict(inherited.before)
 
     def expect(self, site: int, instruction: bytes, registers: Registers, wanted: Wanted) -> int | None:
