@@ -131,12 +131,20 @@ class Process:
         with contextlib.closing(Memory(self.pid)) as mine, contextlib.closing(Memory(parent.pid)) as other:
             return all(mine.read(*place) == other.read(*place) for place in places)
 
+    def is_copied_to(self, pid: int) -> bool:
+        """Whether all that is armed here is in a process that it forks at this moment."""
+        with contextlib.suppress(OSError), contextlib.closing(Memory(pid)) as memory:
+            return all(memory.read(at, len(there)) == there for at, there in self.changed())
+        return False
+
     def has_forked(self, pid: int) -> bool:
         """Whether all that is armed here, or was before this one ended, is in another process, too. Raises OSError."""
+        return bool(self.changed()) and self.is_copied_to(pid)
+
+    def changed(self) -> list[tuple[int, bytes]]:
+        """Return where something is armed, and what is there; of what was armed at once, one place."""
         places = [place for one in self.all_engines() for place in one.armed()[:1]]
-        places += [(one, TRAP) for one in self.breakpoints.firsts] if self.breakpoints is not None else []
-        with contextlib.closing(Memory(pid)) as memory:
-            return bool(places) and all(memory.read(at, len(there)) == there for at, there in places)
+        return places + ([(one, TRAP) for one in self.breakpoints.firsts] if self.breakpoints is not None else [])
 
     def all_engines(self) -> Iterator[patch.PatchEngine]:
         """Yield those that have armed something here, in what it was forked from too."""

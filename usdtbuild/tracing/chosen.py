@@ -34,6 +34,7 @@ class Chosen:
         self.roots: dict[int, bool] = {}  # those that the trace is about, and whether they are there
         self.exit_code: int | None = None  # of the last of them that has ended
         self.waiting: deque[Running] = deque()
+        self.later: deque[Running] = deque()  # those were forked while others were armed; nobody waits for them
         self.programs = Programs(wish.exes)
         self._unsearched = False  # there may be children that aren't known yet
         self._new: list[int] = []  # those that run a program, and that nobody was told of
@@ -69,8 +70,9 @@ class Chosen:
         """Return the process that has waited longest, None if none does; one that is known by now was forked by
         another."""
         self.look(known)
-        while self.waiting:
-            if (one := self.waiting.popleft()).pid not in known:
+        while self.waiting or self.later:
+            is_late = not self.waiting
+            if (one := (self.waiting or self.later).popleft()).pid not in known and (not is_late or one.is_there()):
                 return one
         return None
 

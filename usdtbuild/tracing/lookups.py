@@ -1,6 +1,7 @@
 """What was found in the files of one process, for others that have loaded the same: they are read once.
 
-Only probes are kept: they are where their file is loaded, and nothing else of a process says anything of them.
+Probes are where their file is loaded, and nothing else of a process says anything of them. Functions are taken as they
+are where all files are loaded at the same places, as in a process and those that it has forked.
 """
 
 from __future__ import annotations
@@ -42,16 +43,19 @@ class Lookups:
         """Return the targets in a process, without those of modules that are `known`. Functions have their arguments.
         Raises InputError."""
         wish, wanted = self._wish, self._wish.wanted
-        found = None if known or wanted.functions or wanted.calls else _files(pid)
+        found = None if known or wanted.calls else _files(pid)
         if found is not None and (before := self._known.get(tuple(found))) is not None:
             there, starts = before
             moved = {file.path: now - was for file, now, was in zip(found, found.values(), starts)}
-            return there._replace(targets=tuple(_moved(one, moved) for one in there.targets))
+            if not any(moved.values()):
+                return there
+            if not wanted.functions:
+                return there._replace(targets=tuple(_moved(one, moved) for one in there.targets))
         made: Selection = apart(wish.user, lambda opened: select(pid, wanted, 0, known, opened))
         if wanted.functions:
             from .typed import typed  # what reads debug information takes a third of the time that all else takes
 
-            return made._replace(targets=tuple(typed(pid, made.targets, wish, self._tell)))
+            made = made._replace(targets=tuple(typed(pid, made.targets, wish, self._tell)))
         if found is not None and found == _files(pid) and len(self._known) < _MOST:
             self._known[tuple(found)] = made, tuple(found.values())
         return made

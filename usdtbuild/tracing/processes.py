@@ -22,6 +22,7 @@ from .hosts import HOST
 from .keeper import KEEPER
 from .loader import find_loader
 from .maps import has_ended
+from .meanwhile import Meanwhile
 from .model import Refusal
 from .running import status_field
 from .tracees import FOLLOW
@@ -59,7 +60,8 @@ class Processes:
         self.arming = Arming(tracees, wish, owner)
         self._next_look = 0.0  # at what others have changed
         self.chosen = Chosen(wish, owner, self.arming.tell_refusals)
-        tracees.astray, tracees.tells = self._bring_back, self._tells
+        self.adopted: Process | None = None  # it is being armed for the first time
+        tracees.astray, tracees.tells, tracees.meanwhile = self._bring_back, self._tells, Meanwhile(self).take
 
     def alive(self) -> bool:
         """Whether a process is there that the trace is about, or may come."""
@@ -84,16 +86,17 @@ class Processes:
         if one is None:
             return
         try:
-            self.chosen.begins(one)
             if self.tracees.has(one.pid):  # one of ours has forked it meanwhile, with all that is armed there
+                one = one._replace(is_root=False)
                 self._new_thread(one.pid)
             else:
+                self.chosen.begins(one)
                 self.tracees.seize(one.pid, FOLLOW)
                 if one.is_there():
                     self._adopt(one.pid)
         except (OSError, UsdtError) as error:
             is_there = one.is_there()
-            if (is_there and one.pid in self.wish.pids) or not self.wish.several:
+            if (is_there and one.pid in self.wish.pids) or (one.is_root and not self.wish.several):
                 raise
             self.chosen.refuse([one], *([Refusal(f"process {one.pid}", told(error))] if is_there else []))
         finally:
@@ -123,7 +126,7 @@ class Processes:
         self.tracees.wait_for_vforks(pid)
         process = self._enter(Process(pid))
         process.loader = _loader_of(pid, self.wish.user)
-        with contextlib.suppress(ProgramGoneError):  # `settle` sees what it is now
+        with contextlib.suppress(ProgramGoneError), self._adopting(process):  # `settle` sees what it is now
             with self.arming.counted():
                 self.arming.watch_loader(process)
                 # Who loads or unloads a library waits for his turn from here on: what is there is looked up meanwhile.
@@ -131,6 +134,14 @@ class Processes:
                     begins = _begins(process)
             if not begins:
                 self.arming.arm(process)
+
+    @contextlib.contextmanager
+    def _adopting(self, process: Process) -> Iterator[None]:
+        self.adopted = process
+        try:
+            yield
+        finally:
+            self.adopted = None
 
     @contextlib.contextmanager
     def _standing(self, process: Process) -> Iterator[None]:
@@ -154,7 +165,7 @@ class Processes:
         self.tracees.note(thread, stop)
         if not stop.event or stop.event == ptrace.EVENT_STOP:
             if thread.trapped:
-                self._trapped(thread)
+                self.trapped(thread)
             self.tracees.resume(thread)
 
     def settle(self) -> None:
@@ -167,11 +178,11 @@ class Processes:
             if stop.event == ptrace.EVENT_EXEC:
                 self._exec(thread)
             elif stop.event in _FORKS:
-                self._forked(thread, stop)
+                self.forked(thread, stop)
             if thread.tid in self.tracees.threads:
                 self.tracees.resume(thread)
         for thread in [one for one in self.tracees.threads.values() if one.trapped and one.stopped]:
-            self._trapped(thread)
+            self.trapped(thread)
             self.tracees.resume(thread)
         self._bury()
 
@@ -185,7 +196,8 @@ class Processes:
             self._child(pid, int(status_field(pid, "PPid") or 0))
         return thread
 
-    def _forked(self, thread: Thread, stop: ptrace.Stop) -> None:
+    def forked(self, thread: Thread, stop: ptrace.Stop) -> None:
+        """A thread has started another, or a process."""
         pid = int(status_field(stop.message, "Tgid") or 0)
         # Of a child that has been seen to end before this, nothing may be kept: its number will be another's.
         if not pid or (stop.message not in self.tracees.threads and status_field(stop.message, "State")[:1] in "ZX"):
@@ -235,7 +247,7 @@ class Processes:
             if not has_ended(pid):
                 self.arming.tell_refusals([Refusal(f"process {pid}", told(error))])
 
-    def _trapped(self, thread: Thread) -> None:
+    def trapped(self, thread: Thread) -> None:
         """A thread has stopped with SIGTRAP: it has hit a breakpoint, or it is its own.
 
         Where its process is being ended meanwhile (another thread's exit, SIGKILL) there is nothing left to be done.
@@ -323,13 +335,13 @@ class Processes:
                 for stop in self.tracees.unseen:
                     thread = self.tracees.threads.get(stop.tid)
                     if thread is not None and thread.pid == process.pid and stop.event in _FORKS:
-                        self._forked(thread, stop)
+                        self.forked(thread, stop)
                 for one in self.tracees.trapped(process.pid):
-                    self._trapped(one)
+                    self.trapped(one)
                 refusals = process.put_back()
             self.tracees.stop(process.pid)
             for one in self.tracees.trapped(process.pid):
-                self._trapped(one)
+                self.trapped(one)
             self.tracees.detach(process.pid)
         return refusals
 

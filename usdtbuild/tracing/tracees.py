@@ -79,6 +79,8 @@ class Tracees:
         self.stood_still = 0.0  # seconds that processes stood for somebody's `standing`
         self.calm = False  # nothing is half done, so whoever hears that the front is gone may leave off
         self.is_called = False  # the front has said something, or is gone
+        self.has_news = False  # a thread has stopped, or a child has ended
+        self.meanwhile: Callable[[Thread, ptrace.Stop], None] | None = None  # takes stops while nothing is half done
         self.look: Callable[[], object] = int  # looks at that
         self.until = math.inf  # when nothing more is begun, of the monotonic clock
         self._inner = 0
@@ -127,7 +129,7 @@ class Tracees:
             for thread in running:
                 with contextlib.suppress(OSError):
                     ptrace.call(ptrace.INTERRUPT, thread.tid)
-            late = [thread for thread in running if not self._wait_until_stopped(thread, deadline)]
+            late = [thread for thread in running if not self.has_stopped(thread, deadline)]
             before = len(self.of(pid))
             with contextlib.suppress(TracerError):
                 self.seize(pid, 0)
@@ -145,7 +147,7 @@ class Tracees:
                 )
             time.sleep(0.002)
 
-    def _wait_until_stopped(self, thread: Thread, deadline: float) -> bool:
+    def has_stopped(self, thread: Thread, deadline: float) -> bool:
         """Wait for one thread; return whether it stands (or has ended)."""
         stop = ptrace.awaited(thread.tid, deadline, ptrace.look)
         if stop is None:
@@ -159,7 +161,7 @@ class Tracees:
     def let_borrower_go(self, thread: Thread) -> None:
         """Let the child of a vfork run that a thread waits for, from where the kernel has stopped it for us."""
         child = self.add(thread.lent_to, thread.lent_to)
-        if self._wait_until_stopped(child, time.monotonic() + _PATIENCE):
+        if self.has_stopped(child, time.monotonic() + _PATIENCE):
             self.resume(child)
 
     def note(self, thread: Thread, stop: ptrace.Stop) -> None:
@@ -259,7 +261,7 @@ class Tracees:
         with contextlib.suppress(OSError):
             ptrace.call(ptrace.CONT, thread.tid)
             thread.stopped = False
-            self._wait_until_stopped(thread, time.monotonic() + _PATIENCE)
+            self.has_stopped(thread, time.monotonic() + _PATIENCE)
         thread.owed = thread.owed or owed
 
     @contextlib.contextmanager
@@ -280,6 +282,7 @@ class Tracees:
                 if thread.tid not in before and not thread.trapped and not thread.lent_to:
                     self.resume(thread)
             self.calm = calm
+            self.serve()
 
     def limit(self, seconds: float) -> None:
         """Let nothing begin when so much time is over, counted from now, or from when this was said first."""
@@ -309,13 +312,31 @@ class Tracees:
     @contextlib.contextmanager
     def calmly(self) -> Iterator[None]:
         """Let the body of the `with` end by FrontGoneError if the front goes, and by LateError if it takes too long,
-        except where processes stand."""
+        except where processes stand; and let threads go on that stop for reasons of their own (`meanwhile`)."""
         self.calm = True
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         try:
             self.in_time()
             yield
         finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
             self.calm = False
+
+    def child_has_news(self, *_: object) -> None:
+        """Handle SIGCHLD, which comes only while calm, or within that."""
+        self.has_news = True
+        self.serve()
+
+    def serve(self) -> None:
+        """Take the stops that there are, if nothing is half done."""
+        while self.has_news and self.calm:
+            self.has_news = self.calm = False  # what comes meanwhile is looked at afterwards
+            for thread in [one for one in self.threads.values() if not one.stopped] if self.meanwhile else ():
+                stop = ptrace.look(thread.tid, os.WNOHANG)
+                if stop is not None and self.meanwhile is not None:
+                    self.meanwhile(thread, stop)
+            self.calm = True
+            self.in_time()
 
 
 def _in_vfork(thread: Thread) -> bool:

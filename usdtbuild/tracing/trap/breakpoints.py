@@ -167,6 +167,11 @@ class Breakpoints:
                 self.memory.write(address, TRAP)
                 self.armed[address] = Breakpoint(number, before[:_SIZE], HOST.traps.skip(before), ())
 
+    def target_at(self, tid: int) -> int | None:
+        """Return the target of the breakpoint that a thread has run into; None if it is none of these."""
+        found = self.armed.get(ptrace.registers(tid)[ptrace.PC] - _BEHIND)
+        return found.target if found is not None else None
+
     def was_here(self, tid: int) -> bool:
         """Whether a thread reports a breakpoint that is gone; it then goes on with the instruction that was there."""
         registers = ptrace.registers(tid)
