@@ -46,7 +46,7 @@ from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import BEGIN, END, NotHereError, Tally, lower, pair_width, tallies
 
-from .paired import MOST, Paired
+from .paired import Paired, number_of
 
 SOURCE = Path(__file__).parent / "sources" / "trampolines_aarch64.c"
 TRAMPOLINES, RINGS, CELL, TEXTS = 0x5000000, 0x1000000000, 0x2000000000, 0x3000000000
@@ -362,8 +362,7 @@ def test_begins_and_ends_are_paired_where_they_come(
     begin, site = TRAMPOLINES + len(code), program.symbols["site_all"]
     measure = Measure(by, classes=True, pair=("begin", "end"), key=key)
     table, pairs = RINGS, RINGS + tables.size(measure)
-    paired = Paired(60 if key else MOST)
-    thread = 0  # whose number is known afterwards
+    hits = []
     for number in range(500):
         side = BEGIN if made.random() < (0.9 if number < 110 else 0.4) else END
         text, value = made.choice((("-8@x0", 0x0101010101010101), ("-8@-5", -5), ("-8@0", 0), ("-8@[x19]", None)))
@@ -379,13 +378,18 @@ def test_begins_and_ends_are_paired_where_they_come(
         size = len(evaluated.trampoline(words, at, action, calls, at))
         assert size <= words.size + words.comparison_size * 4
         code += evaluated.trampoline(words, at, action, calls, at + size)
-        both = (value, content) if value is not None else None
-        paired.hit(side, {"": 0, "a": value, "thread": thread, "a,c": both}[by], passes,
-                   {"": 0, "a": value, "c": content or "NULL", "a,c": both}[key])  # fmt: skip
+        hits.append((side, passes, {"a": value, "c": content}))
     code += struct.pack("<I", a64.branch(TRAMPOLINES + len(code), site + 4))
     assert len(code) < COUNTERS - TRAMPOLINES
     said, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
     assert struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES) == (500,)
+    process, thread = map(int, said[1].split())
+    paired = Paired(process if key else None)
+    for side, passes, values in hits:
+        both = None if values["a"] is None else tuple(values.values())
+        apart = number_of(*(values[one] for one in key.split(",") if one))
+        paired.hit(side, {**values, "": 0, "thread": thread, "a,c": both}[by], passes,
+                   None if "a" in key and both is None else apart)  # fmt: skip
     behind = memory[1 << 21 :]
     found_pairs = tables.read_pairs(behind, tables.size(measure), keyed=bool(key))
     assert found_pairs == paired.unpaired
@@ -394,10 +398,7 @@ def test_begins_and_ends_are_paired_where_they_come(
     place = tables.Place(0, measure, 0, keys_signed=True, width=width)
     keys = tables.read_keys(behind, tables.size(measure) + tables.PAIRS_SIZE, place) if width else ()
     read = tables.read(behind, 0, place, keys)
-    by_key = paired.by_key
-    if by == "thread":
-        by_key = Counter({int(said[1].split()[1]): by_key[0]})
-    assert {key: cell.count for key, cell in read.cells.items()} == by_key
+    assert {key: cell.count for key, cell in read.cells.items()} == paired.by_key
     assert all(cell.classes.total() == cell.count and 0 <= cell.least <= cell.most for cell in read.cells.values())
 
 

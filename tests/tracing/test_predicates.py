@@ -57,7 +57,7 @@ from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import BEGIN, END, Compare, Joined, NotHereError, Tally, lower, pair_width, tallies
 
 from .library import Library
-from .paired import MOST, Paired
+from .paired import SLOTS, Paired, number_of
 
 MODULE = Module("/bin/app", 0, "", EM_X86_64)
 WORDS, STACK, RED_ZONE = 48, 16, 32
@@ -568,7 +568,8 @@ def test_random_begins_and_ends_are_paired(by: str, key: str, seed: int, machine
     A handler of a signal, or a thread that was killed, may have left a slot with an owner, and nothing else."""
     choice, operands = random.Random(seed), operands_of("-8@(%rdi) 4@%esi 8@%rdx")
     measure = Measure(by, classes=True, pair=("begin", "end"), key=key)
-    paired, in_library, tally, hits = Paired(60 if key else MOST), Paired(60 if key else MOST), {}, []
+    process = os.getpid()
+    tally, hits, taken = {}, [], []
     target = target_of(operands, (INTEGER, INTEGER, STRING))
     both = [target._replace(name=side) for side in (BEGIN, END)]
     width = pair_width([measure], both, STRING_SIZE)
@@ -579,7 +580,10 @@ def test_random_begins_and_ends_are_paired(by: str, key: str, seed: int, machine
     pairs = machine.table + tables.size(measure)
     for left in range(16384) if key else ():
         if choice.random() < 0.1:
-            struct.pack_into("<Q", machine.memory, pairs - machine.at + 64 + 64 * left + 8, os.getpid())
+            struct.pack_into("<Q", machine.memory, pairs - machine.at + 64 + 64 * left + 8, process)
+            bucket = left // 64
+            taken += [bucket] if (left - bucket) % 64 < SLOTS else []
+    paired, in_library = Paired(process if key else None, taken), Paired(process if key else None)
     for number in range(600):
         side = BEGIN if choice.random() < (0.9 if number < 120 else 0.4) else END
         value, status, readable = choice.choice((-5, 0, 7, 1 << 40)), choice.randrange(5), choice.random() < 0.8
@@ -597,7 +601,8 @@ def test_random_begins_and_ends_are_paired(by: str, key: str, seed: int, machine
         assert machine.runs(trampoline, state) == 1
         thread, text = threading.get_native_id(), machine.texts[pointer]
         own = {"": 0, "a": value, "thread": thread, "c": (text,), "a,c": (value, text), "c,thread": (text, thread)}[by]
-        apart = (value if "a" in key else 0, (text, isinstance(text, Cut)) if "c" in key else 0)
+        values = {"a": value, "c": text, "process": process}
+        apart = number_of(*(values[one] for one in key.split(",") if one))
         paired.hit(side, own if readable or "a" not in by.split(",") else None, status != 3,
                    apart if readable or "a" not in key else None)  # fmt: skip
         in_library.hit(side, own, status != 3, apart)
