@@ -421,8 +421,8 @@ class Session(Tracer):
     @property
     def waiting(self) -> int:
         """Hits that were seen and are still to be handed over."""
-        told = sum(one.size // self._decoders[one.rings].slot for one in self._waiting if isinstance(one, job.Raw))
-        told += sum(len(one.events) for one in self._waiting if isinstance(one, job.Seen))
+        told = sum(len(one.events) if isinstance(one, job.Seen) else one.size // self._decoders[one.rings].slot
+                   for one in self._waiting if isinstance(one, (job.Raw, job.Seen)))  # fmt: skip
         return len(self._held) + sum(one.records for one in self._pieces) + told
 
 
