@@ -37,9 +37,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make na
 def served(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served")
     folder.chmod(0o755)
-    (folder / "served.d").write_text(
-        "provider served { probe begin(int worker, int number); probe done(int worker, int number); };"
-    )
+    (folder / "served.d").write_text(PROVIDER)
     run(sys.executable, "-m", "usdtbuild", "header", "served.d", cwd=folder)
     run("gcc", "-O2", "-pthread", f"-I{folder}", SOURCES / "served.c", "-o", folder / "served")
     return folder / "served"
@@ -63,28 +61,25 @@ Container = Callable[..., int]
 
 
 @pytest.fixture
-def container(served: Path, need: Any, tmp_path: Path) -> Iterator[Container]:
+def alone(need: Any) -> list[Any]:
+    """What stands before a command that is to be process 1 of namespaces of its own."""
+    words = [need("unshare"), "--pid", "--mount", "--net", "--fork"]
+    words += ["sh", "-ec", 'mount -t proc proc /proc; exec "$@"', "sh"]
+    if subprocess.run([*words, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("no namespaces may be made here")
+    return words
+
+
+@pytest.fixture
+def container(served: Path, need: Any, alone: list[Any], tmp_path: Path) -> Iterator[Container]:
     """Start the program as process 1 of namespaces of its own, where alone its file is; return its number here."""
     begun: list[subprocess.Popen[bytes]] = []
     first: list[int] = []
-    alone = [need("unshare"), "--pid", "--mount", "--net", "--fork"]
-    if subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
-        pytest.skip("no namespaces may be made here")
 
     def start(rounds: int = 0, *rights: str) -> int:
-        inner = f'mount -t proc proc /proc; mount -t tmpfs none {tmp_path}; cp {served} {tmp_path}/app; exec "$@"'
-        words = [
-            *alone,
-            "sh",
-            "-ec",
-            inner,
-            "sh",
-            need("setpriv"),
-            "--no-new-privs",
-            *rights,
-            f"{tmp_path}/app",
-            str(rounds),
-        ]
+        inner = f'mount -t tmpfs none {tmp_path}; cp {served} {tmp_path}/app; exec "$@"'
+        program = need("setpriv"), "--no-new-privs", *rights, f"{tmp_path}/app", str(rounds)
+        words = [*alone, "sh", "-ec", inner, "sh", *program]
         begun.append(subprocess.Popen(words, stdout=subprocess.PIPE))
         pid = begun[-1].pid
         stdout = begun[-1].stdout
@@ -294,12 +289,10 @@ def test_the_service_finds_the_program_again(engine: str, served: Path, need: An
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
-def test_numbers_of_processes_are_used_again(engine: str, run: Any, need: Any, tmp_path: Path) -> None:
+def test_numbers_of_processes_are_used_again(engine: str, run: Any, alone: list[Any], tmp_path: Path) -> None:
     """A child that ends at once may be gone before its parent's fork is told of."""
-    alone = [need("unshare"), "--pid", "--mount", "--fork", "sh", "-ec", 'mount -t proc proc /proc; exec "$@"', "sh"]
-    used = "test -w /proc/sys/kernel/ns_last_pid"
-    if subprocess.run([*alone, "sh", "-c", used], stderr=subprocess.DEVNULL, check=False).returncode:
-        pytest.skip("no namespace may be made here, or nobody chooses numbers in it")
+    if run(*alone, "test", "-w", "/proc/sys/kernel/ns_last_pid", code=None).returncode:
+        pytest.skip("nobody chooses the numbers of processes here")
     (tmp_path / "reused.d").write_text("provider reused { probe hit(int number); };")
     run(sys.executable, "-m", "usdtbuild", "header", "reused.d", cwd=tmp_path)
     run("gcc", "-O2", f"-I{tmp_path}", SOURCES / "reused.c", "-o", tmp_path / "reused")
