@@ -19,8 +19,8 @@ class TracerError(UsdtError):
     """A tracer doesn't do its work here; the message says what happened and what helps."""
 
 
-class FrontGoneError(Exception):
-    """The front has ended, or wants no trace that isn't armed yet."""
+class UnwantedError(Exception):
+    """Nobody wants the trace any more: the front has ended, or has asked for the end before all was armed."""
 
 
 class LateError(TracerError):

@@ -300,7 +300,7 @@ class Tracees:
         return min(usual, max(self.until - time.monotonic(), 0.0) + _LEAST)
 
     def in_time(self) -> None:
-        """Raise LateError if it is too late to begin anything, FrontGoneError if nobody wants it any more."""
+        """Raise LateError if it is too late to begin anything, UnwantedError if nobody wants it any more."""
         calm = self.calm
         while self.is_called:
             self.is_called = self.calm = False  # a call that comes meanwhile is looked at afterwards
@@ -311,7 +311,7 @@ class Tracees:
 
     @contextlib.contextmanager
     def calmly(self) -> Iterator[None]:
-        """Let the body of the `with` end by FrontGoneError if the front goes, and by LateError if it takes too long,
+        """Let the body of the `with` end by UnwantedError if the front goes, and by LateError if it takes too long,
         except where processes stand; and let threads go on that stop for reasons of their own (`meanwhile`)."""
         self.calm = True
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})

@@ -25,7 +25,7 @@ from ..inspection.process import in_container
 from . import clock, hosts, job, ptrace, stops
 from .arming import Process
 from .begin import FRONTS
-from .errors import FrontGoneError, TracerError, told
+from .errors import TracerError, UnwantedError, told
 from .keeper import KEEPER
 from .looks import Looks
 from .maps import Memory
@@ -348,7 +348,7 @@ class Worker:
         return busy
 
     def watch_front(self) -> None:
-        """Hear by a signal that the front is gone, or wants no trace any more. Raises OSError, FrontGoneError."""
+        """Hear by a signal that the front is gone, or wants no trace any more. Raises OSError, UnwantedError."""
         signal.signal(signal.SIGIO, self._front_is_heard)
         signal.signal(signal.SIGCHLD, self.tracees.child_has_news)
         number = self.link.fileno()
@@ -363,7 +363,7 @@ class Worker:
 
     def _look_for_front(self) -> None:
         if _is_gone(self.link) or (not self.processes.arming.begun and self._listen()):
-            raise FrontGoneError
+            raise UnwantedError
 
     def handle(self, stop: ptrace.Stop) -> None:
         """Handle one stop, and what else happened meanwhile."""
@@ -463,7 +463,7 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
         KEEPER.start(wish.keeper)
         worker.watch_front()
         worker.run()
-    except FrontGoneError:
+    except UnwantedError:
         worker.outbox.closed = _is_gone(link)
         worker.outbox.put_last(job.Ended(-signal.SIGINT, (), 0.0, {}))
     except Exception as error:

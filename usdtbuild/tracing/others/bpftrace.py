@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from ...inspection.process import mapped_files, open_mapped
 from ..arguments import number
-from ..errors import FrontGoneError, TracerError
+from ..errors import TracerError, UnwantedError
 from ..measures import added
 from ..model import COUNT, MISSING, STRING, Event, Refusal, Totals
 from . import names, watching
@@ -115,7 +115,7 @@ class Watcher:
                     raise TracerError(f"bpftrace took too long: {self._said()}")
                 in_time()  # it may say much before that
                 self._listen()
-        except (TracerError, FrontGoneError):
+        except (TracerError, UnwantedError):
             said = self._errors.read_text("utf-8", "replace")
             self.close()
             for line in re.findall("^ERROR: Error attaching probe: (.*)$", said, re.MULTILINE):
