@@ -11,7 +11,7 @@ from ..frames import LEFT
 from ..model import EXIT
 from . import EVENTS, Output
 from .bars import Distribution
-from .values import function_names
+from .values import first_of_each, function_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,10 +28,10 @@ class _Way:
 
     __slots__ = ("below", "name", "own", "times", "total", "unseen")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: int) -> None:
         self.name = name
         self.times = self.total = self.own = self.unseen = 0
-        self.below: dict[str, _Way] = {}
+        self.below: dict[int, _Way] = {}
 
 
 class CallTables(Output):
@@ -43,17 +43,17 @@ class CallTables(Output):
     def __init__(self, show: Show, *, told: bool = True) -> None:
         """`told`: what the tree lacks is in `notes`."""
         self._show, self._told = show, told
-        self._root = _Way("")
-        self._spreads: dict[str, Distribution] = {}
-        self._names: list[str] = []  # with the files, by which some are told apart at the end
+        self._root = _Way(-1)
+        self._spreads: dict[int, Distribution] = {}
+        self._first: list[int] = []
         self._ends: list[bool] = []
         self._open: dict[tuple[int, int], list[tuple[_Way | None, int, int]]] = {}  # ways, since when, below them
         self._ways = self._lost = 0
 
     def start(self, targets: Sequence[Target]) -> None:
-        """Learn the functions' names."""
+        """Learn which functions there are."""
         self._targets = targets
-        self._names = [f"{one.shown}\0{one.module.path}" for one in targets]
+        self._first = first_of_each(targets, [one.shown for one in targets])
         self._ends = [one.kind == EXIT for one in targets]
 
     def events(self, events: Sequence[Event]) -> None:
@@ -63,7 +63,7 @@ class CallTables(Output):
             if calls is None:
                 calls = self._open[event.pid, event.tid] = []
             if not self._ends[event.target]:
-                way = self._below(calls[-1][0] if calls else self._root, self._names[event.target])
+                way = self._below(calls[-1][0] if calls else self._root, self._first[event.target])
                 if way is not None:
                     way.times += 1
                 calls.append((way, event.own, 0))
@@ -85,7 +85,7 @@ class CallTables(Output):
                     around, began, others = calls[-1]
                     calls[-1] = around, began, others + took
 
-    def _below(self, caller: _Way | None, name: str) -> _Way | None:
+    def _below(self, caller: _Way | None, name: int) -> _Way | None:
         """Return a function's way below another's; None if there is no room for it."""
         found = caller.below.get(name) if caller is not None else None
         if found is None and caller is not None and self._ways < _MOST:
@@ -96,7 +96,7 @@ class CallTables(Output):
 
     def finish(self, report: Report) -> None:
         """Show the tree."""
-        shown = dict(zip(self._names, function_names(self._targets)))
+        shown = function_names(self._targets)
         spreads = {shown[name]: spread for name, spread in self._spreads.items()}
         roots = merged(self._root.below.values(), lambda ways: [one for way in ways for one in way.below.values()],
                        lambda way: (shown[way.name], way.times, way.total, way.own, way.unseen))  # fmt: skip

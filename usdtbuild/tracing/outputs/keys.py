@@ -10,7 +10,7 @@ from ..filters import argument_index, said_arguments
 from ..measures import CALLS, PROBE, PROCESS, THREAD
 from ..model import FLOAT, INTEGER, MISSING, POINTER, Argument, Unreadable
 from ..stacks import stack_text
-from .values import Show, argument_names, files_of, table_headings, title, value_text
+from .values import Show, argument_names, files_of, first_of_each, table_headings, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,14 +34,13 @@ class Keys:
         self.names = tuple(by.split(",")) if by else ()
         self.places: dict[int, tuple[int, ...]] = {}
         self._targets: Sequence[Target] = ()
-        self._first: list[int] = []  # by the number of a target, that of the first one of its title and file
+        self._first: list[int] = []
 
     def find(self, targets: Sequence[Target], chosen: Sequence[Target], *, strict: bool) -> None:
         """Find them in the `chosen` of all targets. Raises UsageError if none has all; if `strict`, also where one is
         a floating-point number, else such a target is left out."""
         self._targets = targets
-        numbers: dict[tuple[str, str], int] = {}
-        self._first = [numbers.setdefault((one.title, one.module.path), number) for number, one in enumerate(targets)]
+        self._first = first_of_each(targets, [one.title for one in targets])
         found = [_places(name, chosen) for name in self.names]
         self.places = {one.number: tuple(places[one.number] for places in found) for one in chosen
                        if all(one.number in places for places in found)}  # fmt: skip

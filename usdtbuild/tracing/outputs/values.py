@@ -43,6 +43,13 @@ def files_of(targets: Sequence[Target], names: Sequence[str] = ()) -> list[str]:
     return [f" ({one_line(one.module.path)})" if len(files[name]) > 1 else "" for name, one in zip(names, targets)]
 
 
+def first_of_each(targets: Sequence[Target], names: Sequence[str]) -> list[int]:
+    """Return for each target the number of the first one of its name and file: what it is called until all files that
+    have one of this name are known."""
+    first: dict[tuple[str, str], int] = {}
+    return [first.setdefault((names[at], one.module.path), at) for at, one in enumerate(targets)]
+
+
 def function_names(targets: Sequence[Target]) -> list[str]:
     """Return what tables and trees of calls call functions: each by its name, with its file if several have one."""
     names = [one.shown for one in targets]
