@@ -132,7 +132,7 @@ def check_switched(out: str) -> None:
 @pytest.mark.usefixtures("guards")
 @pytest.mark.parametrize("protection", ["none", "standard"])
 def test_aarch64_functions_are_switched_under_threads(protection: str, qemu: Run) -> None:
-    """Entries, stubs and trampolines in pages where an indirect branch may only land on `bti`."""
+    """Entries, trampolines and thunks in pages where an indirect branch may only land on `bti`."""
     flags, guarded = (f"-mbranch-protection={protection}",), protection != "none"
     options: Any = {"patchable": "-fpatchable-function-entry=1,0", "guarded": guarded, "functions": 300}
     check_switched(qemu(*AARCH64, HERE / "many_functions.c", flags, 40, 3, **options))

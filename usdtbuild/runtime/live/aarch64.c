@@ -3,12 +3,13 @@
  * travel in x0 to x7, results in x0, x1; x30 is the return address; nothing below the stack pointer is in use (AAPCS64, 6.1 and 6.4).
  *
  * Of the instructions that may be replaced by each other while other threads run them, with no more than cache maintenance (Arm ARM B2.2.5),
- * two are NOP and B. So a site, and an entry, is one aligned store: `nop` becomes `b stub`, and back. A tail's RET is not among
- * them, nor is that of the dynamic linker's hook: there the page is exchanged (text.c). Whether flags are alive at a site isn't known, so stubs keep them too.
+ * two are NOP and B. So a site, and an entry, is one aligned store: `nop` becomes `b trampoline`, and back. A tail's RET is not among
+ * them, nor is that of the dynamic linker's hook: there the page is exchanged (text.c). Whether flags are alive at a site isn't known, so trampolines keep them
+ * too.
  *
- * AN ENTRY's NOP stands behind `bti c`, where indirect calls land, and before `paciasp`, which signs x30. So x30 is still as the caller left it when the stub
- * runs, and the address of a trampoline in its place is signed and checked by the body as any other is. A trampoline is reached by `br x17` and begins
- * with `bti c`; the body is reached by a direct branch, from a stub whose page isn't guarded.
+ * AN ENTRY's NOP stands behind `bti c`, where indirect calls land, and before `paciasp`, which signs x30. So x30 is still as the caller left it when the
+ * trampoline runs, and the address of a thunk in its place is signed and checked by the body as any other is. A thunk is reached by `br x17` and begins with
+ * `bti c`; the body is reached by a direct branch, from a trampoline whose page isn't guarded.
  */
 
 #include "internal.h"
@@ -21,7 +22,7 @@
 
 #include "frames.h"
 
-const unsigned live_stub_size = 128;
+const unsigned live_trampoline_size = 128;
 const intptr_t live_reach = (intptr_t)120 << 20, live_far_reach = 0;
 
 enum { NOP = 0xd503201f, RET = 0xd65f03c0 };
@@ -85,13 +86,13 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 {
 	int tail = point->form == FORM_TAIL;
 
-	return live_word_step(point, tail ? RET : NOP, branch(point->shown.address, point->stub), tail, on, step, store);
+	return live_word_step(point, tail ? RET : NOP, branch(point->shown.address, point->trampoline), tail, on, step, store);
 }
 
 extern void live_arm64_hit(void) LIVE_HIDDEN;
 extern void live_arm64_enter(void) LIVE_HIDDEN;
 
-/* Sites and entries both count, and call if handlers are wanted. A stub's last words are the count's place, the point's, and what is called. */
+/* Sites and entries both count, and call if handlers are wanted. A trampoline's last words are the count's place, the point's, and what is called. */
 static const uint32_t common_code[] = {
 	0xa9be47f0, /* stp x16, x17, [sp, #-32]! */
 	0xa9017bef, /* stp x15, x30, [sp, #16] */
@@ -113,29 +114,29 @@ static const uint32_t site_code[] = {
 	0,          /* b resume */
 };
 
-/* x16 and x17 are free at a function's entry (AAPCS64, 6.1.1): x17 comes back as the trampoline, or 0. */
+/* x16 and x17 are free at a function's entry (AAPCS64, 6.1.1): x17 comes back as the thunk, or 0. */
 static const uint32_t entry_code[] = {
 	0x910083ff, /* add sp, sp, #32 */
 	0xb4000071, /* cbz x17, 2f */
 	0x10000050, /* adr x16, 2f */
 	0xd61f0220, /* br x17 */
-	0,          /* 2: b resume; the trampoline calls it, which guards (BTI) allow because no stub's page is guarded */
+	0,          /* 2: b resume; the thunk calls it, which guards (BTI) allow because no trampoline's page is guarded */
 };
 
 enum { COUNT_WORD = 80 };
 
-void live_machine_stub(live_point *point, unsigned char *stub)
+void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
 	int is_entry = point->form == LIVE_ENTRY;
 	size_t size = is_entry ? sizeof entry_code : sizeof site_code, end = sizeof common_code + size - 4;
 	uint64_t words[3] = {
 		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_arm64_enter : (uint64_t)live_arm64_hit};
-	uint32_t last = point->form == FORM_TAIL ? (uint32_t)RET : branch((uintptr_t)stub + end, point->resume);
+	uint32_t last = point->form == FORM_TAIL ? (uint32_t)RET : branch((uintptr_t)trampoline + end, point->resume);
 
-	memcpy(stub, common_code, sizeof common_code);
-	memcpy(stub + sizeof common_code, is_entry ? entry_code : site_code, size);
-	memcpy(stub + end, &last, 4);
-	memcpy(stub + COUNT_WORD, words, sizeof words);
+	memcpy(trampoline, common_code, sizeof common_code);
+	memcpy(trampoline + sizeof common_code, is_entry ? entry_code : site_code, size);
+	memcpy(trampoline + end, &last, 4);
+	memcpy(trampoline + COUNT_WORD, words, sizeof words);
 }
 
 /* PROT_BTI, where the file says that its indirect branches may be guarded (AAELF64, "Program Property") and this processor can. */
@@ -179,7 +180,7 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 	at += live_machine_pad((const unsigned char *)at, 4);
 	if (live_word(at) != RET)
 		return 0;
-	far = live_hook_stub(at, code, sizeof code, hook);
+	far = live_hook_mirror(at, code, sizeof code, hook);
 	jump = branch(at, (uintptr_t)far);
 	return far && live_exchange_page(at, &jump, 4, PROT_READ | PROT_EXEC | rights_at(at));
 }
@@ -206,7 +207,7 @@ void live_machine_jumps(const live_segment *code, live_guard *guard)
 	}
 }
 
-/* -- what stubs call ---------------------------------------------------------------------------------------------- */
+/* -- what trampolines call ---------------------------------------------------------------------------------------- */
 
 live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
 
@@ -256,7 +257,7 @@ __asm__(
 	".endm\n"
 	".pushsection .text.live_arm64,\"ax\",@progbits\n"
 	".balign 16\n"
-	/* A site was hit. x16 is the point; the stub has saved x15, x16, x17 and x30. Everything that a C function may change is kept. */
+	/* A site was hit. x16 is the point; the trampoline has saved x15, x16, x17 and x30. Everything that a C function may change is kept. */
 	".globl live_arm64_hit\n.hidden live_arm64_hit\n.type live_arm64_hit,@function\n"
 	"live_arm64_hit:\n"
 	"	.cfi_startproc\n"
@@ -281,7 +282,7 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_arm64_hit,.-live_arm64_hit\n"
 
-	/* A function is entered. As before, but flags are dead; x30 of the function's is the stub's [sp, 24], and x17 comes back as the trampoline or 0. */
+	/* A function is entered. As before, but flags are dead; x30 of the function's is the trampoline's [sp, 24], and x17 comes back as the thunk or 0. */
 	".globl live_arm64_enter\n.hidden live_arm64_enter\n.type live_arm64_enter,@function\n"
 	"live_arm64_enter:\n"
 	"	.cfi_startproc\n"
@@ -313,7 +314,7 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_arm64_enter,.-live_arm64_enter\n"
 
-	/* A body returned to the trampoline that x16 tells. Its results are kept, and the real return address is gone to as if by the body's own return. */
+	/* A body returned to the thunk that x16 tells. Its results are kept, and the real return address is gone to as if by the body's own return. */
 	".type live_arm64_leave,@function\n"
 	"live_arm64_leave:\n"
 	"	.cfi_startproc\n"
@@ -337,19 +338,19 @@ __asm__(
 	".size live_arm64_leave,.-live_arm64_leave\n"
 
 	/*
-	 * Trampolines: `call` the body, which so returns as predictors and guarded control stacks expect. The first 16 bytes of a page hold how far the
-	 * page's return addresses are from it. Unwinders find a trampoline's by that: with A the address in it, without a signature in its upper bits, at
+	 * Thunks: `call` the body, which so returns as predictors and guarded control stacks expect. The first 16 bytes of a page hold how far the
+	 * page's return addresses are from it. Unwinders find a thunk's by that: with A the address in it, without a signature in its upper bits, at
 	 * (A & -4096) + *(A & -4096) + (A & 0xff0). As on x86-64 the frame is marked as a signal's, and gets the address of the call.
 	 */
 	".balign 4096\n"
-	".globl live_trampolines\n.hidden live_trampolines\n"
-	"live_trampolines:\n"
+	".globl live_thunks\n.hidden live_thunks\n"
+	"live_thunks:\n"
 	"	.cfi_startproc\n"
 	"	.cfi_signal_frame\n"
 	"	.cfi_def_cfa sp, 0\n"
 	"	.cfi_escape 0x16,30,25, 0x8e,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0e,0,0xf0,0xff,0xff,0xff,0xff,0,0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, "
 	"0x34, 0x1c\n"
-	LIVE_TRAMPOLINES(
+	LIVE_THUNKS(
 		"	hint 34\n" /* bti c */
 		"	blr x16\n"
 		"	adr x16, .\n"

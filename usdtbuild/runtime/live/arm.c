@@ -7,20 +7,20 @@
  * and `mov r8, r8`, which sites have because every processor knows them, aren't NOP; so at sites, the page is exchanged (text.c): no memory that is code
  * changes, and a thread fetches all of an instruction before or after.
  *
- *     A32, call    mov r0, r0              b stub              32 MB
- *     A32, tail    bx lr                   b stub
- *     Thumb, tail  bx lr; mov r8, r8       b.w stub            16 MB; nothing runs the second half alone
+ *     A32, call    mov r0, r0              b trampoline        32 MB
+ *     A32, tail    bx lr                   b trampoline
+ *     Thumb, tail  bx lr; mov r8, r8       b.w trampoline      16 MB; nothing runs the second half alone
  *     Thumb, call  mov r8, r8; mov r8, r8  b.w landing
  *
  * In the last one a thread may stand between the halves. So the second half of its jump must do nothing by itself: bf00 is `nop`, and as a second half leaves
  * the distance its multiples of 4 KB (within 4 MB); so is b000, `add sp, #0`, from 4 to 8 MB. Landings are memory at such a distance of all sites (mirrors.c),
- * and go to the stub. A site across two pages has two steps: on, its second half is exchanged first, then the first; off, the other way. Every state in between
- * is NOPs or the jump, whoever stands where.
+ * and go to the trampoline. A site across two pages has two steps: on, its second half is exchanged first, then the first; off, the other way. Every state in
+ * between is NOPs or the jump, whoever stands where.
  *
- * AN ENTRY of A32 is `nop`, which becomes `b stub`: one aligned store, both in the list. One of Thumb is one half, `nop`, behind padding of four bytes or more:
- * first `b.w stub` goes into the padding, which nothing runs, then `b padding` in place of `nop`, both of one half and in the list.
+ * AN ENTRY of A32 is `nop`, which becomes `b trampoline`: one aligned store, both in the list. One of Thumb is one half, `nop`, behind padding of four bytes or
+ * more: first `b.w trampoline` goes into the padding, which nothing runs, then `b padding` in place of `nop`, both of one half and in the list.
  *
- * Stubs are A32, and begin with the way there from Thumb. They keep all registers and flags: r12 has a nested function's frame at its entry.
+ * Trampolines are A32, and begin with the way there from Thumb. They keep all registers and flags: r12 has a nested function's frame at its entry.
  */
 
 #include "internal.h"
@@ -29,7 +29,7 @@
 
 #include <string.h>
 
-const unsigned live_stub_size = 96;
+const unsigned live_trampoline_size = 96;
 const intptr_t live_reach = (intptr_t)15 << 20, live_far_reach = (intptr_t)30 << 20;
 
 #define NOP 0xe320f000u
@@ -39,7 +39,7 @@ const intptr_t live_reach = (intptr_t)15 << 20, live_far_reach = (intptr_t)30 <<
 #define THUMB_TAIL 0x46c04770u
 enum { T_NOP = 0xbf00, T_OLD_NOP = 0x46c0, T_RETURN = 0x4770, T_ADD_ZERO = 0xb000 };
 enum { FORM_ARM = 1, FORM_ARM_TAIL, FORM_THUMB, FORM_THUMB_TAIL, FORM_ARM_ENTRY, FORM_THUMB_ENTRY };
-enum { FROM_ARM = 4 }; /* bytes of a stub that only Thumb runs */
+enum { FROM_ARM = 4 }; /* bytes of a trampoline that only Thumb runs */
 
 static uint32_t half_at(uintptr_t at)
 {
@@ -122,7 +122,7 @@ void live_machine_entry(live_point *point)
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */
 
-/* A stub saves r0, r1, r2, r3, r12 and lr; the interrupted stack pointer is behind them. */
+/* A trampoline saves r0, r1, r2, r3, r12 and lr; the interrupted stack pointer is behind them. */
 const uint8_t live_parameters[] = {4, 0, 1, 2, 3};
 enum { SAVED_BYTES = 24 };
 
@@ -193,9 +193,9 @@ static int make_landings(live_module *module, live_point **list, size_t count, i
 		return 0;
 	for (i = 0; i < count; i++) {
 		uintptr_t at = list[i]->landing;
-		uint32_t jump = thumb_branch(at, list[i]->stub);
+		uint32_t jump = thumb_branch(at, list[i]->trampoline);
 
-		if (!in_reach(at, list[i]->stub, 1 << 24))
+		if (!in_reach(at, list[i]->trampoline, 1 << 24))
 			live_refuse(list[i], "no-memory", live_no_reach);
 		memcpy((void *)at, &jump, 4);
 	}
@@ -257,7 +257,7 @@ static int divided_step(uintptr_t at, uint32_t off, uint32_t jump, int on, int s
 static int entry_step(const live_point *point, int on, int step, live_store *store)
 {
 	uintptr_t at = point->shown.address, padding = at - point->padding;
-	uint32_t jump = thumb_branch(padding, point->stub), back = 0xe000u | ((uint32_t)-(point->padding + 4) >> 1 & 0x7ff);
+	uint32_t jump = thumb_branch(padding, point->trampoline), back = 0xe000u | ((uint32_t)-(point->padding + 4) >> 1 & 0x7ff);
 	uint16_t off;
 
 	memcpy(&off, point->original, 2);
@@ -275,19 +275,19 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 		return entry_step(point, on, step, store);
 	memcpy(&off, point->original, 4);
 	jump = point->form == FORM_THUMB ? thumb_branch(at, point->landing)
-		: point->form == FORM_THUMB_TAIL ? thumb_branch(at, point->stub)
-						 : branch(at, point->stub + FROM_ARM);
+		: point->form == FORM_THUMB_TAIL ? thumb_branch(at, point->trampoline)
+						 : branch(at, point->trampoline + FROM_ARM);
 	if ((at & (live_page() - 1)) == live_page() - 2)
 		return divided_step(at, off, jump, on, step, store);
 	return live_word_step(point, off, jump, off != NOP, on, step, store);
 }
 
-/* -- stubs ------------------------------------------------------------------------------------------------------- */
+/* -- trampolines ------------------------------------------------------------------------------------------------- */
 
 extern void live_arm_hit(void) LIVE_HIDDEN;
 extern void live_arm_enter(void) LIVE_HIDDEN;
 
-static const uint32_t stub_code[] = {
+static const uint32_t trampoline_code[] = {
 	0x46c04778, /* Thumb: bx pc; mov r8, r8 */
 	0xe92d500f, /* push {r0, r1, r2, r3, r12, lr} */
 	0xe10fc000, /* mrs r12, apsr */
@@ -308,7 +308,7 @@ static const uint32_t stub_code[] = {
 	0xe51ff004, /* ldr pc, resume (72); tails: bx lr */
 };
 
-void live_machine_stub(live_point *point, unsigned char *stub)
+void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
 	uintptr_t called = point->form >= FORM_ARM_ENTRY ? (uintptr_t)live_arm_enter : (uintptr_t)live_arm_hit;
 	uintptr_t words[4] = {point->resume, (uintptr_t)point->count, (uintptr_t)point, called}, from = point->shown.address;
@@ -316,11 +316,11 @@ void live_machine_stub(live_point *point, unsigned char *stub)
 	int thumb = point->form == FORM_THUMB_TAIL || point->form == FORM_THUMB_ENTRY;
 	uint32_t last = RETURN;
 
-	memcpy(stub, stub_code, sizeof stub_code);
-	memcpy(stub + sizeof stub_code, words, sizeof words);
+	memcpy(trampoline, trampoline_code, sizeof trampoline_code);
+	memcpy(trampoline + sizeof trampoline_code, words, sizeof words);
 	if (tail)
-		memcpy(stub + sizeof stub_code - 4, &last, 4);
-	if (point->form != FORM_THUMB && !in_reach(from, (uintptr_t)stub, thumb ? (1 << 24) - 256 : (1 << 25) - 256))
+		memcpy(trampoline + sizeof trampoline_code - 4, &last, 4);
+	if (point->form != FORM_THUMB && !in_reach(from, (uintptr_t)trampoline, thumb ? (1 << 24) - 256 : (1 << 25) - 256))
 		live_refuse(point, "no-memory", live_no_reach);
 }
 
@@ -336,7 +336,7 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 	if (thumb ? half_at(at) != T_RETURN || !live_machine_nop((const unsigned char *)at + 2, 2) || (at & mask) == mask - 1
 		  : live_word(at) != RETURN)
 		return 0;
-	far = live_hook_stub(at, code, sizeof code, hook);
+	far = live_hook_mirror(at, code, sizeof code, hook);
 	jump = thumb ? thumb_branch(at, (uintptr_t)far) : branch(at, (uintptr_t)far + FROM_ARM);
 	return far && live_exchange_page(at, &jump, 4, 1 | 4 /* PROT_READ | PROT_EXEC */);
 }

@@ -1,5 +1,5 @@
 /*
- * 32-bit Arm: what stubs call, and the trampolines of frames whose return is waited for.
+ * 32-bit Arm: what trampolines call, and the thunks of frames whose return is waited for.
  */
 
 #include "internal.h"
@@ -25,8 +25,8 @@ static __attribute__((constructor(101))) void look_at_processor(void)
 /* -- unwinding ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Unwinders of this machine go by tables of their own kind (EHABI), whose entries for trampolines and live_arm_enter name this function: it says which frame comes
- * next, after a trampoline's the one of the real return address. The unwinder's functions are libgcc's; who has none of them doesn't unwind.
+ * Unwinders of this machine go by tables of their own kind (EHABI), whose entries for thunks and live_arm_enter name this function: it says which frame comes
+ * next, after a thunk's the one of the real return address. The unwinder's functions are libgcc's; who has none of them doesn't unwind.
  */
 extern int _Unwind_VRS_Get(void *context, int registers, uint32_t number, int kind, void *value) __attribute__((weak));
 extern int _Unwind_VRS_Set(void *context, int registers, uint32_t number, int kind, void *value) __attribute__((weak));
@@ -40,7 +40,7 @@ LIVE_HIDDEN __attribute__((used)) LIVE_PLAIN int live_arm_personality(int state,
 	(void)exception;
 	if (!_Unwind_VRS_Get || !_Unwind_VRS_Set || _Unwind_VRS_Get(context, 0, PC, 0, &pc) || _Unwind_VRS_Get(context, 0, FRAME, 0, &frame))
 		return FAILURE;
-	if (pc - (uintptr_t)live_trampolines <= 16 * LIVE_FRAME_COUNT) {
+	if (pc - (uintptr_t)live_thunks <= 16 * LIVE_FRAME_COUNT) {
 		back = live_returns[live_frame_of(pc & ~1u)].address;
 	} else { /* in live_arm_enter: as if the function's caller had called us */
 		const uint32_t *saved = (const uint32_t *)(uintptr_t)frame;
@@ -105,7 +105,7 @@ __asm__(
 	".syntax unified\n"
 	".arm\n"
 	".balign 16\n"
-	/* A site was hit; r0 is the point, r12 has the flags. The stub has saved r0, r1, r2, r3, r12 and lr, in this order. */
+	/* A site was hit; r0 is the point, r12 has the flags. The trampoline has saved r0, r1, r2, r3, r12 and lr, in this order. */
 	".globl live_arm_hit\n.hidden live_arm_hit\n.type live_arm_hit,%function\n"
 	"live_arm_hit:\n"
 	"	.fnstart\n"
@@ -120,7 +120,7 @@ __asm__(
 	"	.fnend\n"
 	".size live_arm_hit,.-live_arm_hit\n"
 
-	/* A function is entered. As before; the stub's lr becomes a trampoline if the return is waited for. */
+	/* A function is entered. As before; the trampoline's lr becomes a thunk if the return is waited for. */
 	".globl live_arm_enter\n.hidden live_arm_enter\n.type live_arm_enter,%function\n"
 	"live_arm_enter:\n"
 	"	.fnstart\n"
@@ -137,7 +137,7 @@ __asm__(
 	"	live_arm_unwound\n"
 	".size live_arm_enter,.-live_arm_enter\n"
 
-	/* A body returned to the trampoline that r12 tells. */
+	/* A body returned to the thunk that r12 tells. */
 	".type live_arm_leave,%function\n"
 	"live_arm_leave:\n"
 	"	.fnstart\n"
@@ -155,10 +155,10 @@ __asm__(
 	"	.fnend\n"
 	".size live_arm_leave,.-live_arm_leave\n"
 
-	/* Trampolines. Return addresses are theirs, so what unwinders look up, two bytes before, is within the table as well. */
+	/* Thunks. Return addresses are theirs, so what unwinders look up, two bytes before, is within the table as well. */
 	".balign 16\n"
-	".globl live_trampolines\n.hidden live_trampolines\n.type live_trampolines,%function\n"
-	"live_trampolines:\n"
+	".globl live_thunks\n.hidden live_thunks\n.type live_thunks,%function\n"
+	"live_thunks:\n"
 	"	.fnstart\n"
 	".rept 4096\n"
 	"	sub r12, pc, #8\n"

@@ -1,7 +1,7 @@
 /*
  * Counting without a locked instruction: each thread has a block of cells of its own, one cell for each point.
  *
- * A stub loads this thread's block from thread-local storage and adds 1 in one instruction. No other thread writes there, and a signal
+ * A trampoline loads this thread's block from thread-local storage and adds 1 in one instruction. No other thread writes there, and a signal
  * comes before an instruction or after it, so no hit is lost; a lock prefix, which costs several times as much as all the rest, isn't needed. A
  * point's count is the sum of its cells in all blocks, and of the word that is added to with a lock where there is no block (`point->count`).
  *

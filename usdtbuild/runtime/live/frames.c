@@ -1,15 +1,15 @@
 /*
- * What stubs call: handlers at hits, and the frames of functions whose return is waited for.
+ * What trampolines call: handlers at hits, and the frames of functions whose return is waited for.
  *
- * A frame takes one of the trampolines that the machine's file has as ordinary code of this library, with unwind tables of its own:
+ * A frame takes one of the thunks that the machine's file has as ordinary code of this library, with unwind tables of its own:
  *
- *     function's stub --> live_enter(): the return address goes into frame k, and off the stack
- *                     --> trampoline k: `call` the function's body, which finds its stack as it should be
- *     body returns    --> trampoline k: live_leave() says where to go on
+ *     function's trampoline --> live_enter(): the return address goes into frame k, and off the stack
+ *                           --> thunk k: `call` the function's body, which finds its stack as it should be
+ *     body returns          --> thunk k: live_leave() says where to go on
  *
- * The trampoline tells which frame it is, so a coroutine may return on another thread, and an unwinder can find
- * the real return address at a place that follows from the trampoline's address. A function that is entered by a jump from another has its frame
- * return to where that one's does, and end it: an unwinder that found a trampoline behind a trampoline couldn't tell the second from the frame
+ * The thunk tells which frame it is, so a coroutine may return on another thread, and an unwinder can find
+ * the real return address at a place that follows from the thunk's address. A function that is entered by a jump from another has its frame
+ * return to where that one's does, and end it: an unwinder that found a thunk behind a thunk couldn't tell the second from the frame
  * behind it (libgcc: both end at the same place, and are a signal's callers). Frames that longjmp or an exception left are found when
  * their place on the stack is used again.
  *
@@ -231,7 +231,7 @@ enum { CHAINED = 1, ENDED, ORPHAN };
 typedef struct frame {
 	live_point *point;
 	const live_actions *actions;
-	uintptr_t *slot; /* where the return address was, and the trampoline's is; with LIVE_LINK the stack pointer at the entry */
+	uintptr_t *slot; /* where the return address was, and the thunk's is; with LIVE_LINK the stack pointer at the entry */
 	int32_t below;   /* the thread's frame before this one, or -1 */
 	int32_t jumped;  /* the frame of who has jumped to this function, which ends with this one, or -1 */
 	uint32_t state;
@@ -251,7 +251,7 @@ static uint32_t owned; /* blocks that have an owner */
 static pthread_key_t key;
 static int have_key;
 
-/* All frames of a block; the first of a page of trampolines is its header. */
+/* All frames of a block; the first of a page of thunks is its header. */
 static inline USDT_LIVE_FAST_HANDLER uint64_t all_of(int32_t i)
 {
 	return (((uint64_t)1 << BLOCK) - 1) ^ (i % (256 / BLOCK) ? 0 : 1);
@@ -322,8 +322,8 @@ static __attribute__((constructor)) void make_key(void)
 
 /*
  * Take dead frames off the chain, seen from a call whose return address `back` stands at `slot`. Dead is what another thread has
- * ended; what stood at this same place, unless `back` is its trampoline (a tail call: the caller's frame still returns); and what is deeper
- * on the thread's own stack, where its trampoline's address isn't any more. Only that stack is read: memory there, once used, stays mapped. Where the
+ * ended; what stood at this same place, unless `back` is its thunk (a tail call: the caller's frame still returns); and what is deeper
+ * on the thread's own stack, where its thunk's address isn't any more. Only that stack is read: memory there, once used, stays mapped. Where the
  * address isn't on the stack (LIVE_LINK), what is deeper waits for sweep().
  */
 static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void bury(thread *self, const uintptr_t *slot, uintptr_t back)
@@ -334,7 +334,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void bury(thread *self, const
 		const frame *f = &frames[k];
 
 		if (__atomic_load_n(&f->state, __ATOMIC_ACQUIRE) != ENDED) {
-			if (f->slot > slot || back == live_trampoline(k))
+			if (f->slot > slot || back == live_thunk(k))
 				return;
 			if (f->slot < slot
 				&& ((uintptr_t)f->slot < self->stack || (uintptr_t)slot >= self->stack_end
@@ -370,7 +370,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void sweep(thread *self, const uintptr_
 			&& (signals.ss_flags & SS_DISABLE || at - (uintptr_t)signals.ss_sp >= signals.ss_size);
 		int dead = __atomic_load_n(&f->state, __ATOMIC_ACQUIRE) == ENDED;
 
-		if (!dead && own && (at < highest || (at == highest && back != live_trampoline(k)))) {
+		if (!dead && own && (at < highest || (at == highest && back != live_thunk(k)))) {
 			dead = 1;
 			LIVE_ADD_ONE(&live_abandoned);
 		}
@@ -381,7 +381,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void sweep(thread *self, const uintptr_
 		}
 		if (own) {
 			highest = at;
-			back = f->jumped >= 0 ? live_trampoline(f->jumped) : live_returns[k].address;
+			back = f->jumped >= 0 ? live_thunk(f->jumped) : live_returns[k].address;
 		}
 		alive++;
 		from = &frames[k].below;
@@ -478,7 +478,7 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t add_frame(
 	frames[k].actions = actions;
 	frames[k].slot = slot;
 	frames[k].below = self->top;
-	frames[k].jumped = live_is_trampoline(back) ? live_frame_of(back) : -1;
+	frames[k].jumped = live_is_thunk(back) ? live_frame_of(back) : -1;
 	frames[k].state = CHAINED;
 	live_returns[k].address = frames[k].jumped < 0 ? back : live_returns[frames[k].jumped].address;
 	live_returns[k].body = point->resume;
@@ -486,7 +486,7 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t add_frame(
 	return k;
 }
 
-/* Returns where the stub goes on: a trampoline, with the return address taken off the stack, or 0. */
+/* Returns where the trampoline goes on: a thunk, with the return address taken off the stack, or 0. */
 LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 	live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors)
 {
@@ -516,7 +516,7 @@ LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 	call_handlers(point, actions, registers, slot);
 	__asm__ volatile("" ::: "memory");
 	self->inside = outer;
-	return k >= 0 ? live_trampoline(k) - LIVE_TRAMPOLINE_CALL : 0;
+	return k >= 0 ? live_thunk(k) - LIVE_THUNK_CALL : 0;
 }
 
 /* A frame that isn't this thread's newest, or whose block isn't the one that the thread takes from. */
@@ -578,10 +578,10 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t leave_one(thread *self, 
 	return jumped;
 }
 
-/* `trampoline` is the address that a body returned to. Returns the real one. */
-LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot)
+/* `thunk` is the address that a body returned to. Returns the real one. */
+LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t thunk, uintptr_t *values, uintptr_t *slot)
 {
-	int32_t k = live_frame_of(trampoline);
+	int32_t k = live_frame_of(thunk);
 	thread *self = &mine;
 	uintptr_t was_inside = is_inside(self, slot) ? self->inside : 0;
 	uintptr_t back = live_returns[k].address; /* before the frame is anybody's */
@@ -603,9 +603,9 @@ LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t tramp
 }
 
 /* Whether the handlers of what ends use vector registers. */
-LIVE_HIDDEN __attribute__((used)) LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_leave_vectors(uintptr_t trampoline)
+LIVE_HIDDEN __attribute__((used)) LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_leave_vectors(uintptr_t thunk)
 {
-	int32_t k = live_frame_of(trampoline);
+	int32_t k = live_frame_of(thunk);
 	uint32_t vectors = frames[k].actions->vectors;
 
 	while (__builtin_expect((k = frames[k].jumped) >= 0, 0))
@@ -615,9 +615,9 @@ LIVE_HIDDEN __attribute__((used)) LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t liv
 
 #if defined(__x86_64__)
 /* The same as `live_leave`, but 0, with nothing done, where handlers need vector registers saved. */
-LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_leave_fast(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot)
+LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_leave_fast(uintptr_t thunk, uintptr_t *values, uintptr_t *slot)
 {
-	return live_leave_vectors(trampoline) ? 0 : live_leave(trampoline, values, slot);
+	return live_leave_vectors(thunk) ? 0 : live_leave(thunk, values, slot);
 }
 #endif
 

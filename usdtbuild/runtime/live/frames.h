@@ -1,8 +1,8 @@
 /*
- * Frames whose return is waited for, where the machine has trampolines for them.
+ * Frames whose return is waited for, where the machine has thunks for them.
  *
- * Trampoline k and the place that holds its frame's return address lie at the same offset of their pages, 16 bytes
- * each, so that unwind tables can say where the return address of a trampoline is. The first of each page of 256 is the page's header.
+ * Thunk k and the place that holds its frame's return address lie at the same offset of their pages, 16 bytes
+ * each, so that unwind tables can say where the return address of a thunk is. The first of each page of 256 is the page's header.
  */
 
 #ifndef USDT_LIVE_FRAMES_H
@@ -10,7 +10,7 @@
 
 #include "internal.h"
 
-/* Whether stubs leave the counting of hits with handlers to what they call. */
+/* Whether trampolines leave the counting of hits with handlers to what they call. */
 #if defined(__x86_64__)
 #define LIVE_HIT_COUNTS 1
 #else
@@ -18,25 +18,25 @@
 #endif
 
 /*
- * LIVE_TRAMPOLINE_CALL: what a trampoline has up to where the body returns to, in bytes. LIVE_LINK: the machine passes the return address in a
- * register, which entry stubs save as this one; a frame's `slot` is then only the stack pointer at the entry. Elsewhere the address is in `*slot`.
+ * LIVE_THUNK_CALL: what a thunk has up to where the body returns to, in bytes. LIVE_LINK: the machine passes the return address in a
+ * register, which entry trampolines save as this one; a frame's `slot` is then only the stack pointer at the entry. Elsewhere the address is in `*slot`.
  */
 #if defined(__x86_64__)
-#define LIVE_TRAMPOLINE_CALL 6
+#define LIVE_THUNK_CALL 6
 #elif defined(__aarch64__) && !defined(__ILP32__)
-#define LIVE_TRAMPOLINE_CALL 8
+#define LIVE_THUNK_CALL 8
 #define LIVE_LINK 19
 #elif defined(__riscv) && defined(__LP64__)
-#define LIVE_TRAMPOLINE_CALL 4
+#define LIVE_THUNK_CALL 4
 #define LIVE_LINK 35
 #elif defined(__s390x__)
-#define LIVE_TRAMPOLINE_CALL 2
+#define LIVE_THUNK_CALL 2
 #define LIVE_LINK 7
 #elif LIVE_PPC64
-#define LIVE_TRAMPOLINE_CALL 0 /* bodies aren't called by trampolines */
+#define LIVE_THUNK_CALL 0 /* bodies aren't called by thunks */
 #define LIVE_LINK 140
 #elif LIVE_ARM
-#define LIVE_TRAMPOLINE_CALL 0
+#define LIVE_THUNK_CALL 0
 #define LIVE_LINK 5
 #endif
 
@@ -49,14 +49,14 @@
 
 typedef struct live_return {
 	uintptr_t address; /* where the frame returns to */
-	uintptr_t body;    /* what the trampoline calls, where it doesn't get that in a register */
+	uintptr_t body;    /* what the thunk calls, where it doesn't get that in a register */
 } live_return;
 
 /*
- * The rows of all trampolines, for the machine's assembly: before the 255 of a page, which each are `code` of 16 bytes, how far its return addresses are
+ * The rows of all thunks, for the machine's assembly: before the 255 of a page, which each are `code` of 16 bytes, how far its return addresses are
  * from there. In `code`, live_returns+live_place is its own.
  */
-#define LIVE_TRAMPOLINES(code) \
+#define LIVE_THUNKS(code) \
 	".set live_place, 0\n" \
 	".rept 16\n" \
 	"	.quad live_returns+live_place-.\n" \
@@ -69,12 +69,12 @@ typedef struct live_return {
 	".endr\n"
 
 LIVE_HIDDEN extern live_return live_returns[LIVE_FRAME_COUNT];
-LIVE_HIDDEN extern const char live_trampolines[];
+LIVE_HIDDEN extern const char live_thunks[];
 
 /* The address that frame `k` returns to first. */
-static inline USDT_LIVE_FAST_HANDLER uintptr_t live_trampoline(int32_t k)
+static inline USDT_LIVE_FAST_HANDLER uintptr_t live_thunk(int32_t k)
 {
-	return (uintptr_t)live_trampolines + 16u * (uint32_t)k + LIVE_TRAMPOLINE_CALL;
+	return (uintptr_t)live_thunks + 16u * (uint32_t)k + LIVE_THUNK_CALL;
 }
 
 /* The address that a function returns to, at its entry. */
@@ -89,7 +89,7 @@ static inline USDT_LIVE_FAST_HANDLER uintptr_t live_back(const uintptr_t *regist
 #endif
 }
 
-/* Whether the frame that returns to trampoline `k` may be alive, as far as its place on the stack tells. */
+/* Whether the frame that returns to thunk `k` may be alive, as far as its place on the stack tells. */
 static inline USDT_LIVE_FAST_HANDLER int live_may_return(const uintptr_t *slot, int32_t k)
 {
 #if defined(LIVE_LINK)
@@ -97,18 +97,18 @@ static inline USDT_LIVE_FAST_HANDLER int live_may_return(const uintptr_t *slot, 
 	(void)k;
 	return 1;
 #else
-	return *slot == live_trampoline(k);
+	return *slot == live_thunk(k);
 #endif
 }
 
-static inline USDT_LIVE_FAST_HANDLER int32_t live_frame_of(uintptr_t trampoline)
+static inline USDT_LIVE_FAST_HANDLER int32_t live_frame_of(uintptr_t thunk)
 {
-	return (int32_t)((trampoline - (uintptr_t)live_trampolines) >> 4);
+	return (int32_t)((thunk - (uintptr_t)live_thunks) >> 4);
 }
 
-static inline USDT_LIVE_FAST_HANDLER int live_is_trampoline(uintptr_t address)
+static inline USDT_LIVE_FAST_HANDLER int live_is_thunk(uintptr_t address)
 {
-	return address - (uintptr_t)live_trampolines < 16u * LIVE_FRAME_COUNT;
+	return address - (uintptr_t)live_thunks < 16u * LIVE_FRAME_COUNT;
 }
 
 #endif

@@ -13,8 +13,8 @@
  *     pages.c     pages of code that are exchanged as a whole
  *     cells.c     counts of hits, by thread
  *     mirrors.c   memory where a site's own bytes can jump to
- *     frames.c    what stubs call: handlers, and the frames whose return is waited for
- *     x86_64.c …  one file a machine: its protocol, its stubs
+ *     frames.c    what trampolines call: handlers, and the frames whose return is waited for
+ *     x86_64.c …  one file a machine: its protocol, its trampolines
  *     machines.c  what they have in common
  *
  * Memory comes from mmap, in arenas, and never from malloc: everything here may run in constructors, in
@@ -145,9 +145,9 @@ typedef struct live_point {
 	usdt_live_point shown;         /* what the user sees */
 	uint16_t *semaphore;
 	struct live_module *module;
-	uintptr_t stub;                /* 0 until there is one */
+	uintptr_t trampoline;          /* 0 until there is one */
 	uintptr_t landing;             /* x86-64, Thumb: where the site's own bytes can jump to */
-	uintptr_t called;              /* x86: what the stub calls */
+	uintptr_t called;              /* x86: what the trampoline calls */
 	uint8_t form;                  /* of the machine's own */
 	uint8_t state;                 /* LIVE_OFF … */
 	uint8_t wanted;                /* by the rules, as the preloaded library tells it */
@@ -186,7 +186,7 @@ typedef struct live_module {
 	uint32_t *chains, chain_mask;  /* 1 + the first point with such a key, or 0; NULL until it is asked for */
 	uint32_t identity;             /* of its memory, to know it again */
 	uint8_t seen, prepared, from_memory;
-	char *region;                  /* stubs, then counts */
+	char *region;                  /* trampolines, then counts */
 	size_t region_size, room;      /* of which the machine's own */
 	char *counts;                  /* of its points, 64 bytes each, and where that is in the shared file */
 	uint64_t counts_offset;
@@ -250,7 +250,7 @@ LIVE_HIDDEN int live_at_fork(void (*before)(void), void (*after)(void), void (*c
 /* Whether a call is passed over, without a frame; NULL: none is. */
 typedef int live_decliner(live_point *point, const uintptr_t *registers, const uintptr_t *slot);
 LIVE_HIDDEN extern live_decliner *live_declines;
-enum { LIVE_COUNTED = 1 << 8 }; /* a flag of rules: their handlers count hits themselves, where stubs leave that to what they call */
+enum { LIVE_COUNTED = 1 << 8 }; /* a flag of rules: their handlers count hits themselves, where trampolines leave that to what they call */
 
 /* -- text.c ----------------------------------------------------------------------------------------------------- */
 
@@ -338,7 +338,7 @@ LIVE_HIDDEN int live_word_step(const live_point *point, uint32_t off, uint32_t j
 enum { LIVE_ENTRY = 255 }; /* the form */
 LIVE_HIDDEN void live_plain_entry(live_point *point);
 /* For live_machine_hook(): memory in reach of `at` that jumps to `hook`, whose address is behind `code`. NULL. */
-LIVE_HIDDEN unsigned char *live_hook_stub(uintptr_t at, const void *code, size_t size, void (*hook)(void));
+LIVE_HIDDEN unsigned char *live_hook_mirror(uintptr_t at, const void *code, size_t size, void (*hook)(void));
 
 /* A number of so many bits, whose highest is its sign. */
 static inline intptr_t live_extend(uint32_t value, unsigned bits)
@@ -360,15 +360,15 @@ LIVE_HIDDEN void live_machine_site(live_point *point);
 LIVE_HIDDEN void live_machine_entry(live_point *point);
 /* Parse one operand of a note; 0 if it isn't known. */
 LIVE_HIDDEN int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place);
-/* How many integer arguments of functions travel in registers, at most eight, and then where each is among those that stubs save. */
+/* How many integer arguments of functions travel in registers, at most eight, and then where each is among those that trampolines save. */
 LIVE_HIDDEN extern const uint8_t live_parameters[];
-LIVE_HIDDEN extern const unsigned live_stub_size;
-/* How far stubs may be from code; and where there is no memory, and some points bear more than others, how far then (or 0). */
+LIVE_HIDDEN extern const unsigned live_trampoline_size;
+/* How far trampolines may be from code; and where there is no memory, and some points bear more than others, how far then (or 0). */
 LIVE_HIDDEN extern const intptr_t live_reach, live_far_reach;
-/* Bytes more that a module needs beside its stubs, and a chance to set `landing` of its points. */
+/* Bytes more that a module needs beside its trampolines, and a chance to set `landing` of its points. */
 LIVE_HIDDEN size_t live_machine_room(live_module *module);
 LIVE_HIDDEN int live_machine_prepare(live_module *module, char *room, size_t size);
-LIVE_HIDDEN void live_machine_stub(live_point *point, unsigned char *stub);
+LIVE_HIDDEN void live_machine_trampoline(live_point *point, unsigned char *trampoline);
 /* Step `step` of switching a point on or off; 0 when there are no more. */
 LIVE_HIDDEN int live_machine_step(const live_point *point, int on, int step, live_store *store);
 /* A form of NOP or landing pad: at most `most` of the prefixes, `size` bytes of code, and `more` of any value. */
@@ -393,8 +393,8 @@ LIVE_HIDDEN const char *live_machine_entry_room(const live_point *point, const c
 
 LIVE_HIDDEN extern uint64_t live_skipped, live_too_deep, live_abandoned, live_handlers_left;
 LIVE_HIDDEN __attribute__((used)) uintptr_t live_enter(live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors);
-LIVE_HIDDEN __attribute__((used)) uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot);
-LIVE_HIDDEN __attribute__((used)) uintptr_t live_leave_fast(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot);
+LIVE_HIDDEN __attribute__((used)) uintptr_t live_leave(uintptr_t thunk, uintptr_t *values, uintptr_t *slot);
+LIVE_HIDDEN __attribute__((used)) uintptr_t live_leave_fast(uintptr_t thunk, uintptr_t *values, uintptr_t *slot);
 LIVE_HIDDEN __attribute__((used)) void live_hit(live_point *point, uintptr_t *registers, int vectors);
 
 #endif

@@ -189,10 +189,10 @@ static uint64_t now(void)
 
 /* -- applying rules ----------------------------------------------------------------------------------------------- */
 
-/* Stubs and what leads to them, for all points of a module, the first time that any is wanted. */
+/* Trampolines and what leads to them, for all points of a module, the first time that any is wanted. */
 static void prepare(live_module *module)
 {
-	size_t stubs = module->point_count * (size_t)live_stub_size, i;
+	size_t trampolines = module->point_count * (size_t)live_trampoline_size, i;
 
 	if (module->prepared)
 		return;
@@ -200,14 +200,14 @@ static void prepare(live_module *module)
 	if (!module->region)
 		return;
 #ifdef MADV_POPULATE_WRITE
-	madvise(module->region, (stubs + live_page() - 1) & ~(live_page() - 1), MADV_POPULATE_WRITE);
+	madvise(module->region, (trampolines + live_page() - 1) & ~(live_page() - 1), MADV_POPULATE_WRITE);
 #endif
 	for (i = 0; i < module->point_count; i++)
 		if (!module->points[i].shown.reason)
-			live_machine_stub(&module->points[i], (unsigned char *)module->points[i].stub);
-	live_machine_prepare(module, module->region + ((stubs + 255) & ~(size_t)255), module->room);
+			live_machine_trampoline(&module->points[i], (unsigned char *)module->points[i].trampoline);
+	live_machine_prepare(module, module->region + ((trampolines + 255) & ~(size_t)255), module->room);
 #if !defined(__x86_64__)
-	__builtin___clear_cache(module->region, module->region + stubs + module->room);
+	__builtin___clear_cache(module->region, module->region + trampolines + module->room);
 #endif
 	if (!live_make_executable(module->region, (size_t)((char *)module->points - module->region)))
 		for (i = 0; i < module->point_count; i++)
@@ -508,7 +508,7 @@ static int new_rule(
 {
 	rule r;
 
-	if (!live_stub_size)
+	if (!live_trampoline_size)
 		return USDT_LIVE_BAD_MACHINE;
 	memset(&r, 0, sizeof r);
 	if (live_read_pattern(&r.pattern, pattern))

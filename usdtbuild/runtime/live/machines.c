@@ -77,7 +77,7 @@ void live_plain_entry(live_point *point)
 	memcpy(point->original, (const void *)point->shown.address, sizeof point->original);
 }
 
-unsigned char *live_hook_stub(uintptr_t at, const void *code, size_t size, void (*hook)(void))
+unsigned char *live_hook_mirror(uintptr_t at, const void *code, size_t size, void (*hook)(void))
 {
 	unsigned char *far = live_map_near(at, at + 4, live_page(), live_reach);
 

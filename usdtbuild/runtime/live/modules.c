@@ -195,31 +195,31 @@ void live_refuse(live_point *point, const char *reason, const char *detail)
 
 /* -- one module ------------------------------------------------------------------------------------------------- */
 
-/* Points go to memory near the code, because stubs refer to them: stubs, what the machine needs beside them, points, counts. */
+/* Points go to memory near the code, because trampolines refer to them: trampolines, what the machine needs beside them, points, counts. */
 static void place_points(live_module *module, const live_list *list)
 {
-	size_t page = live_page(), count = list->count, stubs, points, counts, i;
+	size_t page = live_page(), count = list->count, trampolines, points, counts, i;
 	uintptr_t low = UINTPTR_MAX, high = 0;
 	char *region;
 
 	module->points = list->points; /* for live_machine_room */
 	module->point_count = (uint32_t)count;
-	stubs = count * live_stub_size;
+	trampolines = count * live_trampoline_size;
 	module->room = live_machine_room(module);
-	stubs = (stubs + module->room + 255 + page) & ~(page - 1);
+	trampolines = (trampolines + module->room + 255 + page) & ~(page - 1);
 	points = (count * sizeof(live_point) + page - 1) & ~(page - 1);
 	counts = (count * 64 + page - 1) & ~(page - 1);
 	for (i = 0; i < module->code_count; i++) {
 		low = module->code[i].start < low ? module->code[i].start : low;
 		high = module->code[i].end > high ? module->code[i].end : high;
 	}
-	region = live_map_near(low, high, stubs + points + counts, live_reach);
+	region = live_map_near(low, high, trampolines + points + counts, live_reach);
 	if (!region && live_far_reach)
-		region = live_map_near(low, high, stubs + points + counts, live_far_reach);
+		region = live_map_near(low, high, trampolines + points + counts, live_far_reach);
 	if (region) {
 		module->region = region;
-		module->region_size = stubs + points + counts;
-		module->points = (live_point *)(region + stubs);
+		module->region_size = trampolines + points + counts;
+		module->points = (live_point *)(region + trampolines);
 	} else {
 		module->points = live_allocate(&module->arena, count * sizeof(live_point));
 	}
@@ -229,7 +229,7 @@ static void place_points(live_module *module, const live_list *list)
 		return;
 	}
 	memcpy(module->points, list->points, count * sizeof(live_point));
-	module->counts = region ? region + stubs + points : NULL;
+	module->counts = region ? region + trampolines + points : NULL;
 	if (region && !live_map_counts(module->counts, counts, &module->counts_offset))
 		region = NULL;
 	module->cells = region && !live_is_shared() ? live_take_cells((uint32_t)count) : 0;
@@ -243,8 +243,8 @@ static void place_points(live_module *module, const live_list *list)
 			point->count = live_allocate(&module->arena, 64);
 			continue;
 		}
-		point->stub = (uintptr_t)region + i * live_stub_size;
-		point->count = (uint64_t *)(void *)(region + stubs + points + 64 * i);
+		point->trampoline = (uintptr_t)region + i * live_trampoline_size;
+		point->count = (uint64_t *)(void *)(region + trampolines + points + 64 * i);
 		point->cell = module->cells ? module->cells + 8 * (uint32_t)i : 0;
 	}
 }

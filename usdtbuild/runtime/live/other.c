@@ -6,7 +6,7 @@
 
 #if !LIVE_MACHINE
 
-const unsigned live_stub_size = 0;
+const unsigned live_trampoline_size = 0;
 const intptr_t live_reach = 0, live_far_reach = 0;
 const uint8_t live_parameters[] = {0};
 
@@ -32,10 +32,10 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 	return 0;
 }
 
-void live_machine_stub(live_point *point, unsigned char *stub)
+void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
 	(void)point;
-	(void)stub;
+	(void)trampoline;
 }
 
 int live_machine_step(const live_point *point, int on, int step, live_store *store)

@@ -3,12 +3,12 @@
  * has the return address, r2 is the pointer to the module's table of addresses (TOC), r1 the stack pointer; the 288 bytes below it belong to leaf functions
  * (ELFv2 ABI, 2.2.2 and 2.2.3).
  *
- * A SITE is one aligned store: `nop` (ori 0,0,0) becomes `b stub`, and back. Both are instructions that may be replaced by each other while other threads
+ * A SITE is one aligned store: `nop` (ori 0,0,0) becomes `b trampoline`, and back. Both are instructions that may be replaced by each other while other threads
  * run them (Power ISA, book II, "Concurrent Modification and Execution of Instructions"): a thread runs the old one or the new one. A tail's blr
  * isn't: its page is exchanged (text.c). A branch reaches 32 MB.
  *
  * AN ENTRY's NOPs must stand at the local entry point, behind the two instructions that make r2. GCC before 13 puts them before those, so that r2 is wrong, and its
- * assembler refuses most. They are refused here (toc). Others are switched as sites are. A body whose return is waited for gets a trampoline's address in lr, and is
+ * assembler refuses most. They are refused here (toc). Others are switched as sites are. A body whose return is waited for gets a thunk's address in lr, and is
  * jumped to.
  *
  * Condition, count and link registers may be alive at sites, and are kept, as are all registers that C code may change.
@@ -20,7 +20,7 @@
 
 #include <string.h>
 
-const unsigned live_stub_size = 160;
+const unsigned live_trampoline_size = 160;
 const intptr_t live_reach = (intptr_t)30 << 20, live_far_reach = 0;
 
 enum { FORM_SITE = 1, FORM_TAIL };
@@ -50,7 +50,7 @@ void live_machine_site(live_point *point)
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */
 
-/* Registers r3 to r10 are saved at 128 of a frame of 1,088 bytes, below a stub's of 640. */
+/* Registers r3 to r10 are saved at 128 of a frame of 1,088 bytes, below a trampoline's of 640. */
 const uint8_t live_parameters[] = {8, 0, 1, 2, 3, 4, 5, 6, 7};
 enum { SAVED_BYTES = 1088 - 128 + 640 };
 
@@ -83,10 +83,10 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 {
 	int tail = point->form == FORM_TAIL;
 
-	return live_word_step(point, tail ? RETURN : NOP, branch(point->shown.address, point->stub), tail, on, step, store);
+	return live_word_step(point, tail ? RETURN : NOP, branch(point->shown.address, point->trampoline), tail, on, step, store);
 }
 
-/* -- stubs ------------------------------------------------------------------------------------------------------- */
+/* -- trampolines ------------------------------------------------------------------------------------------------- */
 
 extern void live_ppc64_hit(void) LIVE_HIDDEN;
 extern void live_ppc64_enter(void) LIVE_HIDDEN;
@@ -130,15 +130,15 @@ static const uint32_t site_code[] = {
 
 enum { COUNT_WORD = 136 };
 
-void live_machine_stub(live_point *point, unsigned char *stub)
+void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
 	uint64_t words[3] = {(uint64_t)point->count, (uint64_t)point, point->form == LIVE_ENTRY ? (uint64_t)live_ppc64_enter : (uint64_t)live_ppc64_hit};
 	size_t end = sizeof site_code - 4;
-	uint32_t last = point->form == FORM_TAIL ? RETURN : branch((uintptr_t)stub + end, point->resume);
+	uint32_t last = point->form == FORM_TAIL ? RETURN : branch((uintptr_t)trampoline + end, point->resume);
 
-	memcpy(stub, site_code, sizeof site_code);
-	memcpy(stub + end, &last, 4);
-	memcpy(stub + COUNT_WORD, words, sizeof words);
+	memcpy(trampoline, site_code, sizeof site_code);
+	memcpy(trampoline + end, &last, 4);
+	memcpy(trampoline + COUNT_WORD, words, sizeof words);
 }
 
 /* -- branches ---------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /*
- * ppc64le: what stubs call, and the trampolines of frames whose return is waited for.
+ * ppc64le: what trampolines call, and the thunks of frames whose return is waited for.
  */
 
 #include "internal.h"
@@ -12,7 +12,7 @@ live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
 
 /*
  * A frame of 1,088 bytes has r3 to r10 at 128, r0, r2, xer, lr and fpscr behind them, and from 240 on the vector and floating-point registers that C code may change: vs0
- * to vs31 and v0 to v19. A stub's frame of 640 bytes above it has r10, r11, r12, cr, lr and ctr, at 128 to 168.
+ * to vs31 and v0 to v19. A trampoline's frame of 640 bytes above it has r10, r11, r12, cr, lr and ctr, at 128 to 168.
  */
 #define VS "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31"
 #define V "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19"
@@ -46,7 +46,7 @@ __asm__(
 	"	.cfi_startproc\n"
 	"	.cfi_undefined lr\n"
 	"	stdu 1,-1088(1)\n"
-	"	ld 10,1216(1)\n" /* the stub's 128 */
+	"	ld 10,1216(1)\n" /* the trampoline's 128 */
 	"	live_ppc64_save\n"
 	"	addis 2,12,.TOC.-live_ppc64_hit@ha\n	addi 2,2,.TOC.-live_ppc64_hit@l\n"
 	"	mr 3,11\n"
@@ -54,13 +54,13 @@ __asm__(
 	"	li 5,1\n"
 	"	bl live_hit\n	nop\n"
 	"	live_ppc64_load\n"
-	"	ld 10,1256(1)\n	mtctr 10\n" /* the stub's 168 */
+	"	ld 10,1256(1)\n	mtctr 10\n" /* the trampoline's 168 */
 	"	addi 1,1,1088\n"
 	"	blr\n"
 	"	.cfi_endproc\n"
 	".size live_ppc64_hit,.-live_ppc64_hit\n"
 
-	/* A function is entered. As before; the stub's lr, at 160, becomes a trampoline if the return is waited for. */
+	/* A function is entered. As before; the trampoline's lr, at 160, becomes a thunk if the return is waited for. */
 	".globl live_ppc64_enter\n.hidden live_ppc64_enter\n.type live_ppc64_enter,@function\n"
 	"live_ppc64_enter:\n"
 	"	.cfi_startproc\n"
@@ -86,7 +86,7 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_ppc64_enter,.-live_ppc64_enter\n"
 
-	/* A body returned to the trampoline that lr tells, four bytes behind it. r2 is what the caller will have to find. */
+	/* A body returned to the thunk that lr tells, four bytes behind it. r2 is what the caller will have to find. */
 	".type live_ppc64_leave,@function\n"
 	"live_ppc64_leave:\n"
 	"	.cfi_startproc\n"
@@ -110,18 +110,18 @@ __asm__(
 	".size live_ppc64_leave,.-live_ppc64_leave\n"
 
 	/*
-	 * Trampolines, and where unwinders find their return addresses: as on aarch64. Bodies return to a trampoline's first byte; what unwinders look up, one before, is
+	 * Thunks, and where unwinders find their return addresses: as on aarch64. Bodies return to a thunk's first byte; what unwinders look up, one before, is
 	 * within the table, too. r2 is at 24 of the caller's frame if the instruction that is returned to loads it from there, as libgcc finds out for other frames itself.
 	 */
 	".balign 4096\n"
-	".globl live_trampolines\n.hidden live_trampolines\n"
-	"live_trampolines:\n"
+	".globl live_thunks\n.hidden live_thunks\n"
+	"live_thunks:\n"
 	"	.cfi_startproc\n"
 	"	.cfi_signal_frame\n"
 	"	.cfi_def_cfa 1,0\n"
 	"	.cfi_escape 0x16,65,20, " BACK ", 0x34, 0x1c\n"
 	"	.cfi_escape 0x16,2,37, " BACK ", 0x94,4, 0x0c,0x18,0x00,0x41,0xe8, 0x29, 0x28,5,0, 0x72,0, 0x2f,3,0, 0x71,24, 0x06\n"
-	LIVE_TRAMPOLINES(
+	LIVE_THUNKS(
 		"	bcl 20,31,.+4\n"
 		"	b live_ppc64_leave\n"
 		"	nop\n	nop\n")

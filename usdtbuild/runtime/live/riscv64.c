@@ -9,7 +9,7 @@
  *
  *     0013 0000    addi zero, zero, 0
  *     0013 hhhh    addi zero, rN, n       a NOP whatever N and n are ("HINT Instructions"); every hart sees it before
- *     L06f hhhh    jal zero, stub         whose upper half is the distance's, as its lower half's first digit
+ *     L06f hhhh    jal zero, trampoline   whose upper half is the distance's, as its lower half's first digit
  *
  * Off: the lower half first, then the upper. The first store keeps 0013, so bits 12 to 15 wait for the second. A jump reaches 1 MB: sites of code that
  * has no free memory so near are refused.
@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-const unsigned live_stub_size = 128;
+const unsigned live_trampoline_size = 128;
 const intptr_t live_reach = (intptr_t)1000 << 10, live_far_reach = (intptr_t)1 << 30;
 
 enum { NOP = 0x0013, C_NOP = 0x0001, RETURN = 0x8067, C_RETURN = 0x8082 };
@@ -165,9 +165,9 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 	uint32_t code[2], back = short_jump((intptr_t)(padding - at));
 
 	if (point->form == FORM_SITE)
-		return long_step(at, jump(at, point->stub), on, step, store);
+		return long_step(at, jump(at, point->trampoline), on, step, store);
 	if (on && step == 0) {
-		far_jump(code, padding, point->stub);
+		far_jump(code, padding, point->trampoline);
 		return live_store_padding(store, padding, code, 8);
 	}
 	step -= on;
@@ -176,7 +176,7 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 	return step == 0 && half(store, at, on ? C_NOP : back, on ? back : C_NOP);
 }
 
-/* -- stubs ------------------------------------------------------------------------------------------------------- */
+/* -- trampolines ------------------------------------------------------------------------------------------------- */
 
 extern void live_riscv_hit(void) LIVE_HIDDEN;
 extern void live_riscv_enter(void) LIVE_HIDDEN;
@@ -202,7 +202,7 @@ static const uint32_t site_code[] = {
 	0x0000006f, /* j resume */
 };
 
-/* t3 comes back as the trampoline, or 0. */
+/* t3 comes back as the thunk, or 0. */
 static const uint32_t entry_code[] = {
 	0xff010113, /* addi sp, sp, -16 */
 	0x00113023, /* sd ra, 0(sp) */
@@ -227,7 +227,7 @@ static const uint32_t entry_code[] = {
 
 enum { COUNT_WORD = 96 };
 
-void live_machine_stub(live_point *point, unsigned char *stub)
+void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
 	int is_entry = point->form == LIVE_ENTRY;
 	uint64_t words[3] = {
@@ -235,16 +235,16 @@ void live_machine_stub(live_point *point, unsigned char *stub)
 	size_t size = is_entry ? sizeof entry_code : sizeof site_code;
 	uint32_t last[2];
 
-	memcpy(stub, is_entry ? entry_code : site_code, size);
-	memcpy(stub + COUNT_WORD, words, sizeof words);
+	memcpy(trampoline, is_entry ? entry_code : site_code, size);
+	memcpy(trampoline + COUNT_WORD, words, sizeof words);
 	if (is_entry) {
-		far_jump(last, (uintptr_t)stub + size - 8, point->resume);
-		memcpy(stub + size - 8, last, 8);
+		far_jump(last, (uintptr_t)trampoline + size - 8, point->resume);
+		memcpy(trampoline + size - 8, last, 8);
 		return;
 	}
-	last[0] = jump((uintptr_t)stub + size - 4, point->resume);
-	memcpy(stub + size - 4, last, 4);
-	if (!in_reach(point->shown.address, (uintptr_t)stub) || !in_reach((uintptr_t)stub + size - 4, point->resume))
+	last[0] = jump((uintptr_t)trampoline + size - 4, point->resume);
+	memcpy(trampoline + size - 4, last, 4);
+	if (!in_reach(point->shown.address, (uintptr_t)trampoline) || !in_reach((uintptr_t)trampoline + size - 4, point->resume))
 		live_refuse(point, "no-memory", live_no_reach);
 }
 

@@ -1,5 +1,5 @@
 /*
- * riscv64: what stubs call, and the trampolines of frames whose return is waited for. There are no functions of C here, so that
+ * riscv64: what trampolines call, and the thunks of frames whose return is waited for. There are no functions of C here, so that
  * unwind tables can be asked for where the compiler writes none for C.
  */
 
@@ -12,7 +12,7 @@
 live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
 
 /*
- * Registers that a C function may change: a0 to a7, t2 to t6, and of floating point ft0 to ft11, fa0 to fa7, fcsr. Stubs have saved t0, t1, ra. Vector
+ * Registers that a C function may change: a0 to a7, t2 to t6, and of floating point ft0 to ft11, fa0 to fa7, fcsr. Trampolines have saved t0, t1, ra. Vector
  * registers (V) are left to handlers, which must not use them.
  */
 __asm__(
@@ -51,7 +51,7 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_riscv_hit,.-live_riscv_hit\n"
 
-	/* A function is entered; t1 is the point, the stub has saved the function's ra at 0(sp). Returns the trampoline in t3, or 0. */
+	/* A function is entered; t1 is the point, the trampoline has saved the function's ra at 0(sp). Returns the thunk in t3, or 0. */
 	".globl live_riscv_enter\n.hidden live_riscv_enter\n.type live_riscv_enter,@function\n"
 	"live_riscv_enter:\n"
 	"	.cfi_startproc\n"
@@ -76,7 +76,7 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_riscv_enter,.-live_riscv_enter\n"
 
-	/* A body returned to the trampoline that t0 tells. */
+	/* A body returned to the thunk that t0 tells. */
 	".type live_riscv_leave,@function\n"
 	"live_riscv_leave:\n"
 	"	.cfi_startproc\n"
@@ -95,15 +95,15 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_riscv_leave,.-live_riscv_leave\n"
 
-	/* Trampolines, and where unwinders find their return addresses: as on x86-64 and aarch64. */
+	/* Thunks, and where unwinders find their return addresses: as on x86-64 and aarch64. */
 	".balign 4096\n"
-	".globl live_trampolines\n.hidden live_trampolines\n"
-	"live_trampolines:\n"
+	".globl live_thunks\n.hidden live_thunks\n"
+	"live_thunks:\n"
 	"	.cfi_startproc\n"
 	"	.cfi_signal_frame\n"
 	"	.cfi_def_cfa sp, 0\n"
 	"	.cfi_escape 0x16,1,19, 0x71,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0b,0x00,0xf0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x32, 0x1c\n"
-	LIVE_TRAMPOLINES(
+	LIVE_THUNKS(
 		"	jalr t1\n"
 		"	auipc t0, 0\n"
 		"	j live_riscv_leave\n"

@@ -8,8 +8,8 @@
  * state in between is the NOP or the jump, and a thread never stands inside. A tail's site, `47000000 07fe`, has two instructions and no room: refused.
  *
  * AN ENTRY of -fpatchable-function-entry is two NOPs of two bytes, between which a thread may stand: refused (not-one-store). With -mhotpatch=4,2 it is one of four
- * bytes, 47000000, behind eight of padding, and has no table: such functions are found by their symbols and bytes. On: 1. `jg stub` into the padding, which
- * nothing runs. 2. `j padding`, one aligned store of four bytes.
+ * bytes, 47000000, behind eight of padding, and has no table: such functions are found by their symbols and bytes. On: 1. `jg trampoline` into the padding,
+ * which nothing runs. 2. `j padding`, one aligned store of four bytes.
  *
  * Condition codes may be alive at sites, and are kept. Counting adds to memory in one instruction (agsi, one step from z196 on).
  *
@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-const unsigned live_stub_size = 128;
+const unsigned live_trampoline_size = 128;
 const intptr_t live_reach = (intptr_t)1 << 31, live_far_reach = 0;
 
 enum { FORM_SITE = 1 };
@@ -75,9 +75,9 @@ const char *live_machine_entry_room(const live_point *point, const char **detail
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */
 
-/* Registers r2 to r6 are saved at 160 of a frame of 832 bytes, below a stub's of 192. */
+/* Registers r2 to r6 are saved at 160 of a frame of 832 bytes, below a trampoline's of 192. */
 const uint8_t live_parameters[] = {5, 0, 1, 2, 3, 4};
-enum { SAVED_BYTES = 832 - 160 + 192, STUB_SAVED = (832 - 160 + 160) / 8 /* r0 and r1, in the stub's */ };
+enum { SAVED_BYTES = 832 - 160 + 192, TRAMPOLINE_SAVED = (832 - 160 + 160) / 8 /* r0 and r1, in the trampoline's */ };
 
 int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
 {
@@ -95,7 +95,7 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 		return 1;
 	if (end - at == 5 && !memcmp(at, "(%r", 3) && at[4] == ')' && at[3] >= '0' && at[3] <= '6') {
 		place->kind = 1;
-		place->reg = (uint8_t)(at[3] >= '2' ? at[3] - '2' : STUB_SAVED + at[3] - '0');
+		place->reg = (uint8_t)(at[3] >= '2' ? at[3] - '2' : TRAMPOLINE_SAVED + at[3] - '0');
 		return at[3] > '0';
 	}
 	place->kind = 3;
@@ -115,7 +115,7 @@ static int site_step(const live_point *point, int on, int step, live_store *stor
 		return 0;
 	if (step == !on)
 		return on && memcmp((const void *)at, nop, 2) ? live_store_at(store, at, nop, nop, 2) /* fails: somebody else stands there */
-			: on ? (put_distance(distance, at, point->stub), live_store_at(store, at + 2, NULL, distance, 4))
+			: on ? (put_distance(distance, at, point->trampoline), live_store_at(store, at + 2, NULL, distance, 4))
 			     : live_store_at(store, at + 2, NULL, distance, 4);
 	return live_store_at(store, at, on ? nop : jump, on ? jump : nop, 2);
 }
@@ -128,13 +128,13 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 	if (point->form == FORM_SITE)
 		return site_step(point, on, step, store);
 	if (on && step == 0) {
-		put_distance(code + 2, padding, point->stub);
+		put_distance(code + 2, padding, point->trampoline);
 		return live_store_padding(store, padding, code, 6);
 	}
 	return step == on && live_store_at(store, at, on ? nop4 : back, on ? back : nop4, 4);
 }
 
-/* -- stubs ------------------------------------------------------------------------------------------------------- */
+/* -- trampolines ------------------------------------------------------------------------------------------------- */
 
 extern void live_s390_hit(void) LIVE_HIDDEN;
 extern void live_s390_enter(void) LIVE_HIDDEN;
@@ -158,7 +158,7 @@ static const uint8_t site_code[] = {
 	0xc0, 0xf4, 0x00, 0x00, 0x00, 0x00, /* jg resume */
 };
 
-/* r1 is free at entries, and the condition code. r1 comes back as the trampoline, or 0; r14 then tells it the body, the frame has the return address. */
+/* r1 is free at entries, and the condition code. r1 comes back as the thunk, or 0; r14 then tells it the body, the frame has the return address. */
 static const uint8_t entry_code[] = {
 	0xe3, 0xf0, 0xff, 0x40, 0xff, 0x71, /* lay %r15,-192(%r15) */
 	0xe3, 0x00, 0xf0, 0xa0, 0x00, 0x24, /* stg %r0,160(%r15) */
@@ -182,16 +182,16 @@ static const uint8_t entry_code[] = {
 
 enum { COUNT_WORD = 104 };
 
-void live_machine_stub(live_point *point, unsigned char *stub)
+void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
 	int is_entry = point->form == LIVE_ENTRY;
 	size_t size = is_entry ? sizeof entry_code : sizeof site_code;
 	uint64_t words[3] = {
 		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_s390_enter : (uint64_t)live_s390_hit};
 
-	memcpy(stub, is_entry ? entry_code : site_code, size);
-	put_distance(stub + size - 4, (uintptr_t)stub + size - 6, point->resume);
-	memcpy(stub + COUNT_WORD, words, sizeof words);
+	memcpy(trampoline, is_entry ? entry_code : site_code, size);
+	put_distance(trampoline + size - 4, (uintptr_t)trampoline + size - 6, point->resume);
+	memcpy(trampoline + COUNT_WORD, words, sizeof words);
 }
 
 /* -- branches ---------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /*
- * s390x: what stubs call, and the trampolines of frames whose return is waited for.
+ * s390x: what trampolines call, and the thunks of frames whose return is waited for.
  */
 
 #include "internal.h"
@@ -67,7 +67,7 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_s390_hit,.-live_s390_hit\n"
 
-	/* A function is entered; r1 is the point, the stub's frame of 192 bytes has its r14 at 176, and gets the trampoline, or 0, at 168. */
+	/* A function is entered; r1 is the point, the trampoline's frame of 192 bytes has its r14 at 176, and gets the thunk, or 0, at 168. */
 	".globl live_s390_enter\n.hidden live_s390_enter\n.type live_s390_enter,@function\n"
 	"live_s390_enter:\n"
 	"	.cfi_startproc\n"
@@ -93,7 +93,7 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_s390_enter,.-live_s390_enter\n"
 
-	/* A body returned to the trampoline that r1 tells. */
+	/* A body returned to the thunk that r1 tells. */
 	".type live_s390_leave,@function\n"
 	"live_s390_leave:\n"
 	"	.cfi_startproc\n"
@@ -111,16 +111,16 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_s390_leave,.-live_s390_leave\n"
 
-	/* Trampolines, and where unwinders find their return addresses: as on x86-64. r15 is as the caller left it. */
+	/* Thunks, and where unwinders find their return addresses: as on x86-64. r15 is as the caller left it. */
 	".balign 4096\n"
-	".globl live_trampolines\n.hidden live_trampolines\n"
-	"live_trampolines:\n"
+	".globl live_thunks\n.hidden live_thunks\n"
+	"live_thunks:\n"
 	"	.cfi_startproc\n"
 	"	.cfi_signal_frame\n"
 	"	.cfi_def_cfa 15,160\n"
 	"	.cfi_escape 0x14,15,20\n" /* DW_CFA_val_offset: r15 is the CFA - 160 */
 	"	.cfi_escape 0x16,14,19, 0x7e,0, 0x12, 0x0a,0x0f,0xf0, 0x1a, 0x16, 0x0b,0xf0,0x00, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x32, 0x1c\n"
-	LIVE_TRAMPOLINES(
+	LIVE_THUNKS(
 		"	basr %r14,%r14\n"
 		"	basr %r1,0\n"
 		"	jg live_s390_leave\n"

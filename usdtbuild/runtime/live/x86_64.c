@@ -16,9 +16,9 @@
  * NOP finds the instruction that was always there. Off: 90, in place of e9. The free bytes, and what they lead to, stay for threads on their
  * way. Never are the five bytes replaced as a whole: a thread, or a kernel that resumes behind its breakpoint, may stand at the second.
  *
- * Where the distance leads is a "mirror", five bytes of memory mapped there for the purpose, with a jump to the point's stub.
+ * Where the distance leads is a "mirror", five bytes of memory mapped there for the purpose, with a jump to the point's trampoline.
  *
- * AN ENTRY has five bytes of padding before the function and two of NOPs in it. On: 1. `jmp stub` into the padding, which nothing runs. 2. The entry's
+ * AN ENTRY has five bytes of padding before the function and two of NOPs in it. On: 1. `jmp trampoline` into the padding, which nothing runs. 2. The entry's
  * second byte, the distance back to the padding: with the first still a NOP of one byte it is an instruction by itself, stc, clc or cmc, and
  * with one of two bytes (66 90) its operand-size variant. 3. The first byte, eb. Off in reverse. A longer first NOP has no such
  * state in between (0f 1f 00 becomes 0f f9 00, psubw: refused).
@@ -33,7 +33,7 @@
 
 #include "x86_64.h"
 
-const unsigned live_stub_size = 64;
+const unsigned live_trampoline_size = 64;
 const intptr_t live_reach = (intptr_t)1 << 30, live_far_reach = 0;
 
 const struct live_form live_forms[] = {
@@ -175,7 +175,7 @@ static int entry_step(const live_point *point, int on, int step, live_store *sto
 		store->at = padding;
 		store->size = 5;
 		store->bytes[0] = 0xe9;
-		put32(store->bytes + 1, point->stub - padding - 5);
+		put32(store->bytes + 1, point->trampoline - padding - 5);
 		return 1;
 	}
 	/* Who takes out a breakpoint puts back the first byte only. */
@@ -217,13 +217,13 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 	return step == 1 && one_byte(store, at, 0x90, 0xe9);
 }
 
-/* -- stubs ------------------------------------------------------------------------------------------------------- */
+/* -- trampolines ------------------------------------------------------------------------------------------------- */
 
 extern void live_x86_probe(void) LIVE_HIDDEN;
 extern void live_x86_enter(void) LIVE_HIDDEN;
 
 /*
- * A stub's code; which of the four depends on the point. Where the thread has no cells yet, what is called gives it some, and counts. With
+ * A trampoline's code; which of the four depends on the point. Where the thread has no cells yet, what is called gives it some, and counts. With
  * handlers, what is called counts. Entries step over no red zone: none is in use there.
  *
  *     probe, in cells                          entry, in cells
@@ -249,7 +249,7 @@ extern void live_x86_enter(void) LIVE_HIDDEN;
  *
  * 56 the point, which what is called finds from its return address.
  */
-static const unsigned char stubs[4][56] = {
+static const unsigned char trampolines[4][56] = {
 	{0x48, 0x83, 0xc4, 0x80, 0x50, 0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 22,
 		0x48, 0x85, 0xc0, 0x74, 17, 0x48, 0xff, 0x80, 0, 0, 0, 0, 0x58, 0x48, 0x83, 0xec, 0x80, 0xe9, 0, 0, 0, 0,
 		0xff, 0x15, 0, 0, 0, 0, 0xeb, 0xee, 0xcc, 0xcc, 0xcc},
@@ -277,27 +277,27 @@ static uintptr_t cells_in_thread(void)
 	return offset;
 }
 
-void live_machine_stub(live_point *point, unsigned char *stub)
+void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
 	unsigned kind = (point->form == LIVE_ENTRY) + (point->cell ? 0u : 2u), i;
-	uintptr_t at = (uintptr_t)stub, self = (uintptr_t)point;
+	uintptr_t at = (uintptr_t)trampoline, self = (uintptr_t)point;
 
 	point->called = (uintptr_t)(point->form == LIVE_ENTRY ? live_x86_enter : live_x86_probe);
-	memcpy(stub, stubs[kind], 56);
-	memcpy(stub + 56, &self, 8);
-	put32(stub + places[kind].armed, (uintptr_t)&point->armed - at - places[kind].armed - 5); /* a byte of it follows */
-	put32(stub + 47, (uintptr_t)&point->called - at - 51);
+	memcpy(trampoline, trampolines[kind], 56);
+	memcpy(trampoline + 56, &self, 8);
+	put32(trampoline + places[kind].armed, (uintptr_t)&point->armed - at - places[kind].armed - 5); /* a byte of it follows */
+	put32(trampoline + 47, (uintptr_t)&point->called - at - 51);
 	if (point->cell) {
-		put32(stub + places[kind].cells, cells_in_thread());
-		put32(stub + places[kind].cell, point->cell);
+		put32(trampoline + places[kind].cells, cells_in_thread());
+		put32(trampoline + places[kind].cell, point->cell);
 	} else {
-		put32(stub + places[kind].count, (uintptr_t)point->count - at - 17);
+		put32(trampoline + places[kind].count, (uintptr_t)point->count - at - 17);
 	}
 	for (i = 0; i < 2 && places[kind].resume[i]; i++) {
 		if (point->resume)
-			put32(stub + places[kind].resume[i], point->resume - at - places[kind].resume[i] - 4);
+			put32(trampoline + places[kind].resume[i], point->resume - at - places[kind].resume[i] - 4);
 		else
-			stub[places[kind].resume[i] - 1] = 0xc3;
+			trampoline[places[kind].resume[i] - 1] = 0xc3;
 	}
 }
 
@@ -311,7 +311,7 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 
 	if (code[0] != 0xc3 || live_machine_nop(code + 1, 15) + 1 < 5)
 		return 0;
-	far = live_hook_stub(at, "\xff\x25\x00\x00\x00\x00", 6, hook); /* jmp *0(%rip) */
+	far = live_hook_mirror(at, "\xff\x25\x00\x00\x00\x00", 6, hook); /* jmp *0(%rip) */
 	if (!far)
 		return 0;
 	put32(jump + 1, (uintptr_t)far - at - 5);

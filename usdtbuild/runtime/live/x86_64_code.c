@@ -1,6 +1,6 @@
 /*
- * x86-64: what stubs call. At a site every register is alive, and the red zone, which the stub has stepped over; at an entry those that hold arguments
- * are; where a function returns, those that hold its result.
+ * x86-64: what trampolines call. At a site every register is alive, and the red zone, which the trampoline has stepped over; at an entry those that hold
+ * arguments are; where a function returns, those that hold its result.
  */
 
 #include "internal.h"
@@ -46,7 +46,7 @@ live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
  * stack is left to handlers, which have room on it as long as the interrupted code holds no more than a few values there.
  */
 
-/* Stack of live_x86_probe: rcx rdx rsi rdi r8 r9 r10 r11, the return address into the stub, rax, the red zone. */
+/* Stack of live_x86_probe: rcx rdx rsi rdi r8 r9 r10 r11, the return address into the trampoline, rax, the red zone. */
 __asm__(
 	".pushsection .text.live_x86,\"ax\",@progbits\n"
 	".balign 16\n"
@@ -57,7 +57,7 @@ __asm__(
 	"	push %r11\n	push %r10\n	push %r9\n	push %r8\n	push %rdi\n"
 	"	push %rsi\n	push %rdx\n	push %rcx\n"
 	"	mov 64(%rsp),%rdi\n"
-	"	mov 5(%rdi),%rdi\n" /* the stub's word 56, from its byte 51 */
+	"	mov 5(%rdi),%rdi\n" /* the trampoline's word 56, from its byte 51 */
 	"	mov %rsp,%rsi\n"
 	IF_VECTORS
 	"	and $-16,%rsp\n"
@@ -150,8 +150,8 @@ __asm__(
 	".macro live_load64 n\n	vmovups 16+64*\\n(%rsp),%zmm\\n\n.endm\n");
 
 /*
- * Called at a function's entry; the stack is rax rcx rdx rsi rdi r8 r9 r10, the return address into the stub, the function's own. Returns to the
- * stub with r11 where to go on: at the function's body, or, with the function's return address taken off the stack, at a trampoline.
+ * Called at a function's entry; the stack is rax rcx rdx rsi rdi r8 r9 r10, the return address into the trampoline, the function's own. Returns to the
+ * trampoline with r11 where to go on: at the function's body, or, with the function's return address taken off the stack, at a thunk.
  */
 __asm__(
 	".pushsection .text.live_x86,\"ax\",@progbits\n"
@@ -164,7 +164,7 @@ __asm__(
 	"	push %r10\n	push %r9\n	push %r8\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %rax\n"
 	"	.cfi_adjust_cfa_offset 64\n"
 	"	mov 64(%rsp),%rdi\n"
-	"	mov 5(%rdi),%rdi\n" /* the stub's word 56, from its byte 51 */
+	"	mov 5(%rdi),%rdi\n" /* the trampoline's word 56, from its byte 51 */
 	"	lea 72(%rsp),%rdx\n"
 	"	mov %rsp,%rsi\n"
 	"	.cfi_def_cfa rsi,80\n"
@@ -201,7 +201,7 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_x86_enter,.-live_x86_enter\n"
 
-	/* A body returned to trampoline k; its address is still there, below the stack pointer. */
+	/* A body returned to thunk k; its address is still there, below the stack pointer. */
 	".type live_x86_leave,@function\n"
 	"live_x86_leave:\n"
 	"	.cfi_startproc\n"
@@ -238,18 +238,18 @@ __asm__(
 	".size live_x86_leave,.-live_x86_leave\n"
 
 	/*
-	 * Trampolines. The first 16 bytes of a page hold how far the page's return addresses are from it. Unwinders find a trampoline's by that:
-	 * with A the address in it, at (A & -4096) + *(A & -4096) + (A & 0xff0). A trampoline's frame ends where its caller's does, and libgcc
+	 * Thunks. The first 16 bytes of a page hold how far the page's return addresses are from it. Unwinders find a thunk's by that:
+	 * with A the address in it, at (A & -4096) + *(A & -4096) + (A & 0xff0). A thunk's frame ends where its caller's does, and libgcc
 	 * tells such two apart if one is a signal's. What a signal interrupted is looked up by the very address, what called by one less: so that is what it gets.
 	 */
 	".balign 4096\n"
-	".globl live_trampolines\n.hidden live_trampolines\n"
-	"live_trampolines:\n"
+	".globl live_thunks\n.hidden live_thunks\n"
+	"live_thunks:\n"
 	"	.cfi_startproc\n"
 	"	.cfi_signal_frame\n"
 	"	.cfi_def_cfa rsp,0\n"
 	"	.cfi_escape 0x16,16,19, 0x80,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0b,0x00,0xf0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x31, 0x1c\n"
-	LIVE_TRAMPOLINES(
+	LIVE_THUNKS(
 		"	call *live_returns+live_place+8(%rip)\n"
 		"	jmp live_x86_leave\n"
 		"	.balign 16,0xcc\n")

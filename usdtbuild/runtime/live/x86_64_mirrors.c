@@ -32,7 +32,7 @@ static int make_mirrors(live_module *module, live_point **list, size_t count, in
 		unsigned char *at = (unsigned char *)list[i]->landing;
 
 		at[0] = 0xe9;
-		put32(at + 1, list[i]->stub - (uintptr_t)at - 5);
+		put32(at + 1, list[i]->trampoline - (uintptr_t)at - 5);
 	}
 	live_seal_landings(module, list, count, first);
 	return 1;
@@ -87,7 +87,7 @@ static void land_tails(live_module *module, unsigned char *room, size_t size)
 		}
 		/* The second jump's own displacement may have zero bytes; so mark with what no distance within 1 GB ends in. */
 		at[0] = 0xe9;
-		put32(at + 1, point->stub - (uintptr_t)at - 5);
+		put32(at + 1, point->trampoline - (uintptr_t)at - 5);
 		point->landing = (uintptr_t)at;
 		next[byte]++;
 	}
@@ -95,7 +95,7 @@ static void land_tails(live_module *module, unsigned char *room, size_t size)
 
 int live_machine_prepare(live_module *module, char *room, size_t size)
 {
-	/* In steps of 16 MB from the module: not beside it, where a program's heap grows, nor so far that a stub is out of reach. */
+	/* In steps of 16 MB from the module: not beside it, where a program's heap grows, nor so far that a trampoline is out of reach. */
 	static const int8_t highs[] = {
 		0x20, -0x20, 0x30, -0x30, 0x28, -0x28, 0x38, -0x38, 0x18, -0x18, 0x10, -0x10, 0x14, -0x14, 0x3c, -0x3c,
 		0x24, -0x24, 0x2c, -0x2c, 0x34, -0x34, 0x08, -0x08};

@@ -313,7 +313,7 @@ static inline USDT_LIVE_FAST_HANDLER void close_one(stack *self, uint64_t when)
 static inline USDT_LIVE_FAST_HANDLER int is_tail_call(const uintptr_t *registers, const uintptr_t *slot)
 {
 #ifdef LIVE_FRAMES
-	return live_is_trampoline(live_back(registers, slot));
+	return live_is_thunk(live_back(registers, slot));
 #else
 	return registers == slot;
 #endif
