@@ -10,6 +10,7 @@ and let go. It waits for its turn as one that was found running, because the par
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -19,25 +20,56 @@ from .keeper import KEEPER
 from .running import running, status_field
 
 if TYPE_CHECKING:
-    from .processes import Processes
-    from .tracees import Thread
+    from collections.abc import Callable, Iterator, Mapping
 
+    from .chosen import Chosen
+    from .tracees import Thread, Tracees
+
+_STARTS = (ptrace.EVENT_FORK, ptrace.EVENT_CLONE)
 _PATIENCE = 0.3  # seconds until a child that has been forked stops for us, for the first time
 
 
 class Meanwhile:
     """Takes these stops."""
 
-    def __init__(self, processes: Processes) -> None:
-        self._processes, self._tracees = processes, processes.tracees
+    def __init__(
+        self, tracees: Tracees, known: Mapping[int, Process], chosen: Chosen, trapped: Callable[[Thread], None],
+        forked: Callable[[Thread, ptrace.Stop], None],
+    ) -> None:  # fmt: skip
+        """`trapped` handles a breakpoint that a thread has hit, `forked` another that it has started."""
+        self._tracees, self._known, self._chosen, self._trapped, self._forked = tracees, known, chosen, trapped, forked
+        self._new: Process | None = None
+        tracees.meanwhile, tracees.tells = self._take_all, self._tells
 
-    def take(self, thread: Thread, stop: ptrace.Stop) -> None:
+    @contextlib.contextmanager
+    def adopting(self, process: Process) -> Iterator[None]:
+        """In the body of the `with`, a process is armed for the first time."""
+        self._new = process
+        try:
+            yield
+        finally:
+            self._new = None
+
+    def _take_all(self) -> None:
+        """Take what was left while something was half done, and the stops that there are by now."""
+        for told in [one for one in self._tracees.unseen if one.event in _STARTS]:
+            thread = self._tracees.threads.get(told.tid)
+            if thread is None or self._goes_on(thread, told):
+                self._tracees.unseen.remove(told)
+                if thread is not None and not thread.trapped:
+                    self._tracees.resume(thread)
+        for thread in [one for one in self._tracees.threads.values() if not one.stopped]:
+            stop = ptrace.look(thread.tid, os.WNOHANG)
+            if stop is not None:
+                self._take(thread, stop)
+
+    def _take(self, thread: Thread, stop: ptrace.Stop) -> None:
         """Handle the stop of a thread, or leave it for later."""
         if stop.exited is not None:
             self._tracees.forget(thread.tid, stop.exited)
             return
         self._tracees.note(thread, stop)
-        if stop.event in {ptrace.EVENT_FORK, ptrace.EVENT_CLONE}:
+        if stop.event in _STARTS:
             told = self._tracees.unseen.pop()
             if not self._goes_on(thread, told):
                 self._tracees.unseen.append(told)
@@ -45,22 +77,23 @@ class Meanwhile:
         elif stop.event and stop.event != ptrace.EVENT_STOP:
             return
         elif thread.trapped:
-            if self._tells(thread):
+            if self._tells(thread) or self._is_hook(thread):
                 return
-            self._processes.trapped(thread)
+            self._trapped(thread)
         self._tracees.resume(thread)
 
     def _goes_on(self, thread: Thread, told: ptrace.Stop) -> bool:
         """Learn of a thread or a process that a thread has started; return whether that is all that is to be done."""
         pid = int(status_field(told.message, "Tgid") or 0)
-        of = self._processes.known.get(thread.pid)
+        of = self._known.get(thread.pid)
         if pid and pid != thread.pid:
-            if of is None or not (of is self._processes.adopted or of.is_copied_to(pid)):
-                return False
-            if of is self._processes.adopted:
+            if of is not None and of is self._new:
                 self._tracees.resume(thread)
                 return self._pass_by(pid, of)
-        self._processes.forked(thread, told)
+            if of is None or not of.is_copied_to(pid):
+                return False
+        self._forked(thread, told)
+        self._tracees.has_news = True  # it may have stopped before anybody knew of it
         return True
 
     def _pass_by(self, pid: int, parent: Process) -> bool:
@@ -75,15 +108,22 @@ class Meanwhile:
                 copy.close()
             self._tracees.detach(pid)
             if (one := running(pid)) is not None:
-                self._processes.chosen.later.append(one)
+                self._chosen.later.append(one)
         KEEPER.gone(pid)
         return True
 
     def _tells(self, thread: Thread) -> bool:
-        """Whether a thread has stopped where libraries come and go."""
-        process = self._processes.known.get(thread.pid)
-        if process is None or self._tracees.tells(thread):
-            return True
+        """Whether a thread that has stopped by SIGURG tells that libraries have come or gone."""
+        process = self._known.get(thread.pid)
         with contextlib.suppress(OSError):
-            return process.breakpoints is not None and process.breakpoints.target_at(thread.tid) == HOOK
+            return process is not None and process.notice is not None and process.notice.is_given(thread.tid)
+        return False
+
+    def _is_hook(self, thread: Thread) -> bool:
+        """Whether a thread has run into the breakpoint that tells of the same, or is of a process that nobody knows."""
+        process = self._known.get(thread.pid)
+        with contextlib.suppress(OSError):
+            return process is None or (
+                process.breakpoints is not None and process.breakpoints.target_at(thread.tid) == HOOK
+            )
         return False

@@ -60,8 +60,8 @@ class Processes:
         self.arming = Arming(tracees, wish, owner)
         self._next_look = 0.0  # at what others have changed
         self.chosen = Chosen(wish, owner, self.arming.tell_refusals)
-        self.adopted: Process | None = None  # it is being armed for the first time
-        tracees.astray, tracees.tells, tracees.meanwhile = self._bring_back, self._tells, Meanwhile(self).take
+        self._meanwhile = Meanwhile(tracees, self.known, self.chosen, self._trapped, self._forked)
+        tracees.astray = self._bring_back
 
     def alive(self) -> bool:
         """Whether a process is there that the trace is about, or may come."""
@@ -126,7 +126,7 @@ class Processes:
         self.tracees.wait_for_vforks(pid)
         process = self._enter(Process(pid))
         process.loader = _loader_of(pid, self.wish.user)
-        with contextlib.suppress(ProgramGoneError), self._adopting(process):  # `settle` sees what it is now
+        with contextlib.suppress(ProgramGoneError), self._meanwhile.adopting(process):  # `settle` sees what it is now
             with self.arming.counted():
                 self.arming.watch_loader(process)
                 # Who loads or unloads a library waits for his turn from here on: what is there is looked up meanwhile.
@@ -134,14 +134,6 @@ class Processes:
                     begins = _begins(process)
             if not begins:
                 self.arming.arm(process)
-
-    @contextlib.contextmanager
-    def _adopting(self, process: Process) -> Iterator[None]:
-        self.adopted = process
-        try:
-            yield
-        finally:
-            self.adopted = None
 
     @contextlib.contextmanager
     def _standing(self, process: Process) -> Iterator[None]:
@@ -165,7 +157,7 @@ class Processes:
         self.tracees.note(thread, stop)
         if not stop.event or stop.event == ptrace.EVENT_STOP:
             if thread.trapped:
-                self.trapped(thread)
+                self._trapped(thread)
             self.tracees.resume(thread)
 
     def settle(self) -> None:
@@ -178,11 +170,11 @@ class Processes:
             if stop.event == ptrace.EVENT_EXEC:
                 self._exec(thread)
             elif stop.event in _FORKS:
-                self.forked(thread, stop)
+                self._forked(thread, stop)
             if thread.tid in self.tracees.threads:
                 self.tracees.resume(thread)
         for thread in [one for one in self.tracees.threads.values() if one.trapped and one.stopped]:
-            self.trapped(thread)
+            self._trapped(thread)
             self.tracees.resume(thread)
         self._bury()
 
@@ -196,8 +188,7 @@ class Processes:
             self._child(pid, int(status_field(pid, "PPid") or 0))
         return thread
 
-    def forked(self, thread: Thread, stop: ptrace.Stop) -> None:
-        """A thread has started another, or a process."""
+    def _forked(self, thread: Thread, stop: ptrace.Stop) -> None:
         pid = int(status_field(stop.message, "Tgid") or 0)
         # Of a child that has been seen to end before this, nothing may be kept: its number will be another's.
         if not pid or (stop.message not in self.tracees.threads and status_field(stop.message, "State")[:1] in "ZX"):
@@ -247,7 +238,7 @@ class Processes:
             if not has_ended(pid):
                 self.arming.tell_refusals([Refusal(f"process {pid}", told(error))])
 
-    def trapped(self, thread: Thread) -> None:
+    def _trapped(self, thread: Thread) -> None:
         """A thread has stopped with SIGTRAP: it has hit a breakpoint, or it is its own.
 
         Where its process is being ended meanwhile (another thread's exit, SIGKILL) there is nothing left to be done.
@@ -255,13 +246,6 @@ class Processes:
         thread.trapped = False
         with contextlib.suppress(*_ENDED):
             self._take_hit(thread)
-
-    def _tells(self, thread: Thread) -> bool:
-        """Whether a thread that has stopped by SIGURG tells that libraries have come or gone."""
-        process = self.known.get(thread.pid)
-        with contextlib.suppress(OSError):
-            return process is not None and process.notice is not None and process.notice.is_given(thread.tid)
-        return False
 
     def _bring_back(self, thread: Thread, behind: int = 0) -> bool:
         """Let a thread go on that a jump of ours has led to a fault, `behind` which it stands; whether it is one."""
@@ -335,13 +319,13 @@ class Processes:
                 for stop in self.tracees.unseen:
                     thread = self.tracees.threads.get(stop.tid)
                     if thread is not None and thread.pid == process.pid and stop.event in _FORKS:
-                        self.forked(thread, stop)
+                        self._forked(thread, stop)
                 for one in self.tracees.trapped(process.pid):
-                    self.trapped(one)
+                    self._trapped(one)
                 refusals = process.put_back()
             self.tracees.stop(process.pid)
             for one in self.tracees.trapped(process.pid):
-                self.trapped(one)
+                self._trapped(one)
             self.tracees.detach(process.pid)
         return refusals
 

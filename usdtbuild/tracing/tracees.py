@@ -80,7 +80,7 @@ class Tracees:
         self.calm = False  # nothing is half done, so whoever hears that the front is gone may leave off
         self.is_called = False  # the front has said something, or is gone
         self.has_news = False  # a thread has stopped, or a child has ended
-        self.meanwhile: Callable[[Thread, ptrace.Stop], None] | None = None  # takes stops while nothing is half done
+        self.meanwhile: Callable[[], object] = int  # takes the stops that there are
         self.look: Callable[[], object] = int  # looks at that
         self.until = math.inf  # when nothing more is begun, of the monotonic clock
         self._inner = 0
@@ -281,7 +281,7 @@ class Tracees:
                 # A child of vfork stands until somebody handles `unseen`, and without it nobody could stop its parent.
                 if thread.tid not in before and not thread.trapped and not thread.lent_to:
                     self.resume(thread)
-            self.calm = calm
+            self.calm, self.has_news = calm, True
             self.serve()
 
     def limit(self, seconds: float) -> None:
@@ -313,17 +313,18 @@ class Tracees:
     def calmly(self) -> Iterator[None]:
         """Let the body of the `with` end by UnwantedError if the front goes, and by LateError if it takes too long,
         except where processes stand; and let threads go on that stop for reasons of their own (`meanwhile`)."""
-        self.calm = True
+        self.calm = self.has_news = True
+        signal.signal(signal.SIGCHLD, self._child_has_news)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         try:
+            self.serve()
             self.in_time()
             yield
         finally:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
             self.calm = False
 
-    def child_has_news(self, *_: object) -> None:
-        """Handle SIGCHLD, which comes only while calm, or within that."""
+    def _child_has_news(self, *_: object) -> None:
         self.has_news = True
         self.serve()
 
@@ -331,10 +332,7 @@ class Tracees:
         """Take the stops that there are, if nothing is half done."""
         while self.has_news and self.calm:
             self.has_news = self.calm = False  # what comes meanwhile is looked at afterwards
-            for thread in [one for one in self.threads.values() if not one.stopped] if self.meanwhile else ():
-                stop = ptrace.look(thread.tid, os.WNOHANG)
-                if stop is not None and self.meanwhile is not None:
-                    self.meanwhile(thread, stop)
+            self.meanwhile()
             self.calm = True
             self.in_time()
 

@@ -350,7 +350,6 @@ class Worker:
     def watch_front(self) -> None:
         """Hear by a signal that the front is gone, or wants no trace any more. Raises OSError, UnwantedError."""
         signal.signal(signal.SIGIO, self._front_is_heard)
-        signal.signal(signal.SIGCHLD, self.tracees.child_has_news)
         number = self.link.fileno()
         fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_ASYNC)
