@@ -86,7 +86,8 @@ class Meanwhile:
         """Learn of a thread or a process that a thread has started; return whether that is all that is to be done."""
         pid = int(status_field(told.message, "Tgid") or 0)
         of = self._known.get(thread.pid)
-        if pid and pid != thread.pid:
+        has_ended = status_field(told.message, "State")[:1] in {"Z", "X", ""}
+        if pid not in {thread.pid, *self._known} and not has_ended:
             if of is not None and of is self._new:
                 self._tracees.resume(thread)
                 return self._pass_by(pid, of)

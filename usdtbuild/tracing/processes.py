@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from ..rights import User
     from .job import Job
     from .loader import Loader
     from .owner import Owner
@@ -125,8 +124,8 @@ class Processes:
         # A child that it had before we came isn't ours, and would die of a breakpoint in the memory that they share.
         self.tracees.wait_for_vforks(pid)
         process = self._enter(Process(pid))
-        process.loader = _loader_of(pid, self.wish.user)
         with contextlib.suppress(ProgramGoneError), self._meanwhile.adopting(process):  # `settle` sees what it is now
+            process.loader = self._loader_of(pid)
             with self.arming.counted():
                 self.arming.watch_loader(process)
                 # Who loads or unloads a library waits for his turn from here on: what is there is looked up meanwhile.
@@ -226,7 +225,7 @@ class Processes:
         if not (self.wish.children or self.chosen.is_one(pid)):
             return
         try:
-            loader = process.loader = _loader_of(pid, self.wish.user)
+            loader = process.loader = self._loader_of(pid)
             if loader.hook:
                 self.arming.watch_loader(process)
             elif loader.dynamic and loader.entry:
@@ -237,6 +236,12 @@ class Processes:
         except (OSError, TracerError, InputError) as error:
             if not has_ended(pid):
                 self.arming.tell_refusals([Refusal(f"process {pid}", told(error))])
+
+    def _loader_of(self, pid: int) -> Loader:
+        """Return what is known of a process' dynamic linker. Raises InputError, OSError."""
+        with self.tracees.calmly():
+            loader: Loader = apart(self.wish.user, lambda opened: find_loader(pid, opened))
+        return loader
 
     def _trapped(self, thread: Thread) -> None:
         """A thread has stopped with SIGTRAP: it has hit a breakpoint, or it is its own.
@@ -336,20 +341,13 @@ class Processes:
         for pid in self.tracees.untold() if self._is_one_killed else ():
             self._new_thread(pid)
         refusals, done = list[Refusal](), set[int]()
-        while left := [one for one in self.known.values() if one.pid not in {*done, *self.tracees.ended}]:
-            process = left[0]
-            done.add(process.pid)
-            refusals += self._let_go(process)
+        while left := [one for one in self.known if one not in {*done, *self.tracees.ended}]:
+            done.add(left[0])
+            refusals += self._let_go(self.known[left[0]])
         self.tracees.detach_late()
         self._bury()
         self.known = {}
         self.arming.tell_refusals(refusals)
-
-
-def _loader_of(pid: int, user: User | None) -> Loader:
-    """Return what is known of a process' dynamic linker. Raises InputError, OSError."""
-    loader: Loader = apart(user, lambda opened: find_loader(pid, opened))
-    return loader
 
 
 def _begins(process: Process) -> bool:
