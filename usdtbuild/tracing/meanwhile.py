@@ -18,6 +18,7 @@ from . import ptrace
 from .arming import HOOK, Process
 from .keeper import KEEPER
 from .running import running, status_field
+from .tracees import CLONE_VM, clone_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -89,6 +90,9 @@ class Meanwhile:
         has_ended = status_field(told.message, "State")[:1] in {"Z", "X", ""}
         if pid not in {thread.pid, *self._known} and not has_ended:
             if of is not None and of is self._new:
+                flags = clone_flags(thread)
+                if flags is None or flags & CLONE_VM:  # a child in the same memory can't be put back alone
+                    return False
                 self._tracees.resume(thread)
                 return self._pass_by(pid, of)
             if of is None or not of.is_copied_to(pid):

@@ -34,9 +34,12 @@ _PATIENCE = 0.3
 # How long a process may be in a vfork that began before it was seized, in seconds, until it is left alone.
 _VFORK_PATIENCE = 1.0
 _LEAST = 1.0
-# The calls that vfork is made of, of which a machine may lack one, and the flag (<linux/sched.h>).
-_SYS_CLONE, _SYS_VFORK, _SYS_CLONE3 = (HOST.kernel.numbers.get(name, -1) for name in ("clone", "vfork", "clone3"))
-_CLONE_VFORK = 0x4000
+# The calls that start a process, of which a machine may lack some, and flags (<linux/sched.h>).
+_CALLS = ("fork", "vfork", "clone", "clone3")
+_SYS_FORK, _SYS_VFORK, _SYS_CLONE, _SYS_CLONE3 = (
+    HOST.kernel.numbers.get(name, -1 - at) for at, name in enumerate(_CALLS)
+)
+CLONE_VM, _CLONE_VFORK = 0x100, 0x4000
 WORKER = "usdtbuild-trace"  # what our process that traces is called
 _GROUP_STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 
@@ -339,18 +342,23 @@ class Tracees:
 
 def _in_vfork(thread: Thread) -> bool:
     """Whether a thread waits in the kernel until a child gives its memory back."""
+    # One that stands for us has its memory back: a signal (its child's SIGCHLD) stops it on its way out of the call.
+    return bool((clone_flags(thread) or 0) & _CLONE_VFORK) and status_field(thread.tid, "State")[:1] not in {"t", "T"}
+
+
+def clone_flags(thread: Thread) -> int | None:
+    """Return what flags a thread has given the call by which it starts another; None where it is in no such call."""
     try:
         words = Path(f"/proc/{thread.pid}/task/{thread.tid}/syscall").read_text("ascii").split()
+        if not words[0].isdigit():
+            return None
+        number, first = int(words[0]), int(words[1], 16)
+        if number == _SYS_CLONE3:
+            with contextlib.closing(Memory(thread.pid)) as memory:
+                return memory.word(first)
     except OSError:
-        return False
-    # One that stands for us has its memory back: a signal (its child's SIGCHLD) stops it on its way out of the call.
-    if not words[0].isdigit() or status_field(thread.tid, "State")[:1] in {"t", "T"}:
-        return False
-    number, first = int(words[0]), int(words[1], 16)
-    if number == _SYS_CLONE3:
-        with contextlib.closing(Memory(thread.pid)) as memory:
-            return bool((memory.word(first) or 0) & _CLONE_VFORK)
-    return number == _SYS_VFORK or (number == _SYS_CLONE and bool(first & _CLONE_VFORK))
+        return None
+    return {_SYS_FORK: 0, _SYS_VFORK: _CLONE_VFORK | CLONE_VM, _SYS_CLONE: first}.get(number)
 
 
 def _described(pid: int) -> str:

@@ -68,8 +68,8 @@ _RESTARTED, _RESTARTED_BY_BLOCK = (-512, -513, -514), -516  # ERESTART..., <linu
 
 _NUMBERS_OF_CALLS = {
     "mmap": 9, "munmap": 11, "close": 3, "madvise": 28, "memfd_create": 319, "pidfd_getfd": 438, "getpid": 39,
-    "gettid": 186, "rt_sigprocmask": 14, "clone": 56, "vfork": 58, "clone3": 435, "flock": 73, "tgkill": 234,
-    "futex": 202,
+    "gettid": 186, "rt_sigprocmask": 14, "clone": 56, "fork": 57, "vfork": 58, "clone3": 435, "flock": 73,
+    "tgkill": 234, "futex": 202,
 }  # fmt: skip
 
 
