@@ -258,6 +258,32 @@ def test_what_they_fork_and_become_is_traced_as_ever(start: Started, engine: str
     assert said.count("has ended") == len(programs)  # of those that were named
 
 
+@pytest.mark.parametrize("options", [(), ("--no-children",)])
+def test_gdb_says_that_it_does_not_trace_what_is_forked(
+    start: Started, need: Callable[[str], str], options: Sequence[str]
+) -> None:
+    """Once, and at once: the counts are those of the process that was named."""
+    need("gdb")
+    one = start(3)
+    trace = Trace("--count", "--engine", "gdb", *options, *PROBES, "-p", one.pid)
+    assert (one.does("go"), one.does("fork")) == ("3", "3")
+    told = f"process {one.pid} has started another one: gdb traces no"
+    if not options:
+        trace.waits_for(told)
+    assert (one.does("fork"), one.does("go")) == ("3", "3")
+    shown, said = trace.ends(signal.SIGINT)
+    _counted(shown, {one.pid: 6})
+    assert said.count(told) == (not options)
+    assert (one.does("fork"), one.ends()) == ("3", 0)
+
+
+def test_gdb_says_so_of_a_command_too(several: Path, need: Callable[[str], str], run: Any) -> None:
+    need("gdb")
+    done = run(*TRACE, "--engine", "gdb", "--count", *PROBES, "--", several, 3, input="fork\nfork\ngo\nend\n")
+    assert done.stderr.count("has started another one: gdb traces no") == 1
+    assert "3  several:begin\n3  several:end\n" in done.stdout
+
+
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 def test_one_that_is_killed_harms_no_other(start: Started, engine: str) -> None:
     first, second = start(100), start(100)

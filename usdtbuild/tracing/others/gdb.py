@@ -1,7 +1,7 @@
 """A trace by gdb: it holds the process, and a script in it tells of hits.
 
 What the process has loaded is looked at from here while gdb lets it stand; gdb finds the probes by their names, which
-makes the breakpoints and the semaphores its own. Children of the process aren't followed.
+makes the breakpoints and the semaphores its own. Children of the process aren't followed, which is said.
 """
 
 from __future__ import annotations
@@ -181,6 +181,10 @@ class Gdb(Tracer):
             self._ended(word)
         elif word == "going":
             self._begun = self.looked_up
+        elif word == "forked":
+            if self.wish.children:
+                self.news.append(f"process {self.pid} has started another one: gdb traces none of these, now or later;"
+                                 " without --engine gdb they are traced")  # fmt: skip
         else:
             if word == "exec":
                 self._modules, self._sites, self._before = {}, {}, {}

@@ -4,7 +4,8 @@ It imports nothing of usdtbuild: gdb's own Python runs it, whichever version tha
 USDTBUILD_GDB_JOB holds a JSON object: `pid`, the descriptors `hear` and `tell`, `string_size`, and whether `values` are
 wanted. It tells JSON lines: ["attached"], ["exec"], ["libraries"] when some may come or go, and ["loaded"] when gdb has
 read new ones, each of which it waits to be answered, and then ["going"] when the process runs on with what the answer
-asked for, [time, thread, address, values] for a hit, and one of ["ended"], ["detached"] and ["error", text] at the end.
+asked for, ["forked"] when it starts another process for the first time, [time, thread, address, values] for a hit, and
+one of ["ended"], ["detached"] and ["error", text] at the end.
 An answer is {"names": probes to break at, "sites": {address: for each argument whether it is a string}}. The line
 "stop", and the end of the pipe, ask for the end.
 """
@@ -232,21 +233,32 @@ def _work(job: dict[str, Any], link: Link) -> tuple[str, ...]:
     gdb.events.new_objfile.connect(read.append)
     gdb.execute(f"attach {link.pid}", to_string=True)
     gdb.execute("catch exec", to_string=True)
+    known = gdb.breakpoints()
+    gdb.execute("catch fork", to_string=True)
+    gdb.execute("catch vfork", to_string=True)
+    forks = [one for one in gdb.breakpoints() if one not in known]
     sites = Sites(link, job)
     gdb.events.cont.connect(sites.going)
     sites.take(link.ask("attached"))
+    has_forked = False
     while True:
-        if link.asked.is_set():
+        # A child that has just been forked has our breakpoints: it is let go without them when its parent goes on.
+        if link.asked.is_set() and not has_forked:
             return _let_go(stops[-1] if stops else None)
         stops.clear()
         read.clear()
         gdb.execute("continue", to_string=True)
         if not gdb.selected_inferior().pid:
             return ("ended",)
-        stop = stops[-1] if stops else None
+        stop, has_forked = (stops[-1] if stops else None), False
         if isinstance(stop, gdb.SignalEvent):
             continue
-        if isinstance(stop, gdb.BreakpointEvent):  # no other one stops
+        has_forked = isinstance(stop, gdb.BreakpointEvent) and stop.breakpoint in forks
+        if has_forked:
+            for one in forks:
+                one.delete()
+            link.tell("forked")
+        elif isinstance(stop, gdb.BreakpointEvent):  # no other one stops
             sites.forget()
             sites.take(link.ask("exec"))
         else:
