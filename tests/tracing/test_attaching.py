@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 from usdtbuild.tracing.errors import UnwantedError
+from usdtbuild.tracing.running import status_field
 from usdtbuild.tracing.worker import Worker
 
 from .conftest import SOURCES
@@ -250,3 +253,19 @@ def test_nothing_is_imported_that_a_count_does_not_need(changing: Path) -> None:
     assert not {name for name in both if re.match(r"click|usdtbuild\.(api|cli|commands|tracing\.outputs)\b", name)}
     assert not {name.split(".")[0] for name in ours} & {"capstone", "elftools", "rich", "asyncio", "concurrent"}
     assert len({"usdtbuild.tracing.patch.aarch64", "usdtbuild.tracing.patch.x86_64"} & {*ours}) == 1
+
+
+@pytest.mark.parametrize("engine", ["auto", "patch", "trap", "gdb", pytest.param("bpftrace", marks=pytest.mark.live)])
+def test_what_runs_no_program_is_called_what_it_is(
+    engine: str, usdtbuild: Any, need: Any, request: pytest.FixtureRequest
+) -> None:
+    """A process that has ended and wasn't collected yet, and a thread of the kernel."""
+    request.getfixturevalue("bpftrace") if engine == "bpftrace" else need("gdb")
+    with subprocess.Popen(["true"]) as child:
+        while status_field(child.pid, "State")[:1] != "Z":
+            time.sleep(0.01)
+        said = usdtbuild("trace", "--engine", engine, "-p", child.pid, code=1).stderr
+        assert f"process {child.pid} has ended, and waits for its parent ({os.getpid()}) to collect it" in said
+    if Path("/proc/2/cmdline").exists() and not Path("/proc/2/cmdline").read_bytes() and status_field(2, "PPid") == "0":
+        said = usdtbuild("trace", "--engine", engine, "-p", 2, code=1).stderr
+        assert "process 2 is a thread of the kernel, which nobody can trace" in said

@@ -101,7 +101,7 @@ def test_who_may_not_trace_a_process_hears_what_helps(
     if scope is not None:
         (tmp_path / "ptrace_scope").write_text(scope + "\n")
     monkeypatch.setattr(tracees, "Path", lambda path: tmp_path / path.rpartition("/")[2])
-    fields = {"Uid": f"{owner or 1000} 0 0 0", "TracerPid": "0", "Kthread": "0"}
+    fields = {"Uid": f"{owner or 1000} 0 0 0", "TracerPid": "0"}
     monkeypatch.setattr(tracees, "status_field", lambda _, field: fields[field])
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert said in str(tracees.not_allowed(1, OSError(errno.EPERM, "no")))

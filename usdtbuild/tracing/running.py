@@ -13,11 +13,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from .errors import TracerError
+
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
 _PAUSE = 0.1  # seconds between two looks, more where a look takes long: a twentieth of a processor at most
 _SHARE = 20
+_KERNEL_THREAD = 0x200000  # PF_KTHREAD, <linux/sched.h>
 
 
 class Running(NamedTuple):
@@ -46,6 +49,21 @@ def running(pid: int) -> Running | None:
         if state != b"Z" or int(fields[15]) > 1:  # a first thread may end before the others
             return Running(pid, int(fields[17]), int(parent))
     return None
+
+
+def checked(pid: int) -> Running:
+    """Return a process that runs a program. Raises TracerError, which says what it is otherwise."""
+    if (found := running(pid)) is None:
+        if status_field(pid, "State")[:1] == "Z":
+            parent = status_field(pid, "PPid")
+            raise TracerError(f"process {pid} has ended, and waits for its parent ({parent}) to collect it")
+        raise TracerError(f"there is no process {pid}")
+    with contextlib.suppress(OSError, IndexError):
+        flags = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[6])
+        if flags & _KERNEL_THREAD:
+            what = "is a thread of the kernel, which nobody can trace; name a program's process"
+            raise TracerError(f"process {pid} {what}")
+    return found
 
 
 def status_field(pid: int, field: str) -> str:

@@ -390,8 +390,6 @@ def not_allowed(pid: int, error: OSError) -> TracerError:
         return TracerError(f"process {pid} is traced already, by {_described(int(tracer))}; one tracer can, at a time")
     if error.errno != errno.EPERM:
         return TracerError(f"process {pid} can't be traced: {(error.strerror or str(error)).lower()}")
-    if status_field(pid, "Kthread") == "1":  # Linux 6.4 and newer say so
-        return TracerError(f"process {pid} is a thread of the kernel, which nobody can trace; name a program's process")
     owner = status_field(pid, "Uid").split()[:1]
     if owner and owner[0] != str(os.geteuid()) and os.geteuid() != 0:
         return TracerError(f"process {pid} belongs to another user ({owner[0]}); trace it as that user, as {RIGHTS}")

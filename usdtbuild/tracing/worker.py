@@ -36,10 +36,10 @@ from .patch.plausible import fits
 from .processes import Processes
 from .progress import COUNTING, Progress
 from .recorder import Recorder
-from .running import Running, running, status_field
+from .running import Running, checked, status_field
 from .spawn import Spawned
 from .spool import Writer
-from .tracees import FOLLOW, WORKER, Tracees, not_allowed, thread_ids
+from .tracees import FOLLOW, WORKER, Tracees, not_allowed
 from .tracer import TRACERS, Ability
 from .waiting import Waiting
 
@@ -396,9 +396,7 @@ def _wait(link: Connection, seconds: float) -> None:
 
 def _checked(pid: int) -> Running:
     """Return a process. Raises TracerError if it isn't there, or may not be traced."""
-    found = running(pid)
-    if found is None or not thread_ids(pid):
-        raise TracerError(f"there is no process {pid}")
+    found = checked(pid)
     if pid == 1 and not in_container():
         raise TracerError("process 1 is not traced: while it stands still, so does the system")
     if pid in {os.getpid(), os.getppid()}:

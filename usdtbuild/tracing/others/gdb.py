@@ -28,10 +28,10 @@ from ..loader import find_loader
 from ..maps import Memory, areas
 from ..model import COUNT, MISSING, PROBE, STRING, Cut, Event, Refusal, Stops, Totals, Unreadable, string
 from ..numbering import Numbering
-from ..running import status_field
+from ..running import checked, status_field
 from ..selection import select as find
 from ..spawn import Spawned
-from ..tracees import not_allowed, thread_ids
+from ..tracees import not_allowed
 from ..tracer import Tracer
 from . import names
 
@@ -140,8 +140,8 @@ class Gdb(Tracer):
             streams = (stdin, stdout, stderr)
             child = Spawned(wish.argv, wish.cwd, wish.env, before=_let_anybody_trace, streams=streams)
         self.pid = child.pid if child is not None else wish.pids[0]
-        if child is None and not thread_ids(self.pid):
-            raise TracerError(f"there is no process {self.pid}")
+        if child is None:
+            checked(self.pid)
         # With capabilities alone gdb attaches, can't use the process's memory, and waits for ever.
         if child is None and os.geteuid() and status_field(self.pid, "Uid").split()[:1] != [str(os.geteuid())]:
             raise TracerError(f"process {self.pid} belongs to another user; gdb traces it as that user or as root only")
