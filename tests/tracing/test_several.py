@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select as select_
 import shutil
 import signal
 import subprocess
@@ -376,6 +377,33 @@ def test_nonsense_is_refused(start: Started, usdtbuild: Any) -> None:
     words = [*named([one]), "-p", str(os.getpid()), "--engine", "gdb"]
     assert "the engine gdb traces one process" in usdtbuild("trace", *words, code=2).stderr
     assert one.text() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("-P several:* -x *", "-x * leaves out all that -P several:* matches"),
+        ("-P begin -P end -x s*:* -x end", "-x s*:* -x end leaves out all that -P end matches"),
+        ("-x *", "-x * leaves out all probes"),
+        ("-x several:* --module several", "-x several:* leaves out all probes of --module several"),
+        ("--module nosuch", "nothing matches --module nosuch; there are no probes in such files"),
+    ],
+)
+def test_what_can_match_nothing_is_told_at_once(start: Started, options: str, said: str) -> None:
+    one = start(10)
+    given = *TRACE, "--count", *options.split(), "-p", str(one.pid)
+    with subprocess.Popen(given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as trace:
+        assert trace.stderr is not None
+        try:
+            assert select_.select([trace.stderr], [], [], 30)[0]
+            told = trace.stderr.readline()
+            while f"warning: {said} (libraries" not in told:
+                assert select_.select([trace.stderr], [], [], 1)[0], told
+                told += trace.stderr.readline()
+        finally:
+            trace.send_signal(signal.SIGINT)
+        assert "the program has" not in trace.stderr.read()
+    assert trace.returncode == 1
 
 
 def test_the_trace_does_not_trace_itself(start: Started, run: Any) -> None:

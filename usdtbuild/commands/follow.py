@@ -131,7 +131,7 @@ def _trace(follower: Follower, until: Until) -> int:
     tell_many(session.targets)
     missing = absent(job, session.targets, session.pid, until.pair)
     # What a command has only begun to load isn't missed yet, unless something there has nearly that name.
-    late = [one for one in missing if job.argv and not (one.near or one.cure)]
+    late = [one for one in missing if job.argv and not (one.near or one.cure or one.without)]
     tell_absent([*(str(one) for one in missing if one not in late), *until.lacking(session.targets)])
     for pid in job.pids if job.children and not job.running else ():
         tell_children(pid, job.pids)

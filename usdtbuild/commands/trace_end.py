@@ -59,7 +59,7 @@ def tell(
     for line in lines:
         remark(f"not traced: {line}")
     for one in never:
-        echo(f"usdtbuild: nothing has matched {one.asked}", err=True)
+        echo(f"usdtbuild: {one.was}", err=True)
     if job.exes and not report.looked_up:
         remark(f"warning: no process has run {' or '.join(job.exes)}")
     elif not report.targets and not never:

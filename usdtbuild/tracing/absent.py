@@ -19,7 +19,7 @@ from .model import CALL, ENTER, PROBE, Module
 from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, called, matches, of_file, spellings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..inspection.targets import Loaded
     from .job import Job
@@ -35,7 +35,7 @@ _FEW, _LONG = 10, 120  # names that are told, and their characters
 class Absent(NamedTuple):
     """A pattern that nothing matches (`rule` is the letter of its option), and the names that there are instead, and
     those of C++ functions without parameters; `option` is what stands before the pattern, if not that letter.
-    `of_files` is what was asked for if that was all of some files."""
+    `of_files` is what was asked for if that was all of some files, or with `without` all probes."""
 
     rule: str
     pattern: str
@@ -44,6 +44,7 @@ class Absent(NamedTuple):
     option: str = ""
     of_files: str = ""
     cure: str = ""  # what to write instead, if that is known
+    without: tuple[str, ...] = ()  # patterns of -x, if it is these that leave out all that matches
 
     @property
     def asked(self) -> str:
@@ -61,7 +62,14 @@ class Absent(NamedTuple):
         templates = (without_parameters(name) for name in self.names if self.rule == FUNCTION_RULE and "<" in name)
         return [*dict.fromkeys(one for one in templates if template_name(one) == self.pattern), *near][:_CLOSE]
 
+    @property
+    def was(self) -> str:
+        """What there is to say when the trace has ended."""
+        return str(self) if self.without else f"nothing has matched {self.asked}"
+
     def __str__(self) -> str:
+        if self.without:
+            return f"-x {' -x '.join(self.without)} leaves out all {self.of_files or f'that {self.asked} matches'}"
         text, near = f"nothing matches {self.asked}", self.near
         if self.cure:
             return f"{text}; {self.cure}"
@@ -69,7 +77,7 @@ class Absent(NamedTuple):
             text += f"; did you mean {' or '.join(map(one_line, near))}?"
         left = len(self.names) - _FEW
         if not self.names:
-            return f"{text}; there are no {_WORDS[self.rule]}"
+            return f"{text}; there are no {_WORDS[self.rule]}{' in such files' if self.of_files else ''}"
         if near and left > 0:
             return text
         few = (name if len(name) <= _LONG else f"{name[: _LONG - 3]}..." for name in self.names[:_FEW])
@@ -78,11 +86,13 @@ class Absent(NamedTuple):
 
 
 def unmatched(wanted: Wanted, targets: Sequence[Target]) -> list[tuple[str, str]]:
-    """Return the patterns that match no target by the name that it is shown with; functions may have others."""
+    """Return the patterns that match no target by the name that it is shown with; functions may have others. Where only
+    -x and --module say what to trace, that is all probes."""
     named = {rule: [called(one) for one in targets if one.kind == _KINDS[rule]] for rule in _KINDS}
+    every = [(PROBE_RULE, "*")] if wanted.is_open and (wanted.exclude or wanted.modules) else []
     return [
         (rule, pattern)
-        for rule, pattern in wanted.ordered
+        for rule, pattern in (*wanted.ordered, *every)
         if rule in _KINDS and not any(matches(names, of_file(pattern)[1]) for names in named[rule])
     ]
 
@@ -90,24 +100,40 @@ def unmatched(wanted: Wanted, targets: Sequence[Target]) -> list[tuple[str, str]
 def absent(wish: Job, targets: Sequence[Target], pid: int, pair: Sequence[str] = ()) -> list[Absent]:
     """Return the patterns that match nothing of a process, or of the program that it was, if it has ended; nor of
     the others that the trace is about. `pair` are the names of `--latency` where nothing else says what to trace."""
-    found = []
+    found, wanted = [], wish.wanted
+    where = f"--module {' '.join(wanted.modules)}" if wanted.modules else ""
     options = {wish.cut.begin: "--from ", wish.cut.end: "--until ", **dict.fromkeys(pair, "--latency ")}
-    for rule, pattern in unmatched(wish.wanted, targets):
-        names, others = dict[str, None](), set[str]()  # the program's names stand before those of its libraries
+    for rule, pattern in unmatched(wanted, targets):
+        names: dict[str, Sequence[str]] = {}  # the program's names stand before those of its libraries
+        others = set[str]()
         for image in _images(wish, wish.pids or (pid,)):
             with contextlib.suppress(InputError):
                 for title, more in sorted(_names(image, rule)):
-                    names[title] = None
+                    names[title] = more
                     others.update(more)
-        all_of_files = pattern == "*" and not names and wish.wanted.modules
-        of_files = f"--module {' '.join(wish.wanted.modules)}" if all_of_files else ""
+        all_of_files = pattern == "*" and not names
+        of_files = where if all_of_files else ""
         is_there = matches((*names, *others), of_file(pattern)[1])
-        if not is_there and (names or not any(one.kind == _KINDS[rule] for one in targets)):
+        is_seen = any(one.kind == _KINDS[rule] for one in targets)
+        if is_there and not is_seen and wanted.exclude and not _takes(wanted, rule, names):
+            every = f"probes{' of ' * bool(where)}{where}" if wanted.is_open else ""
+            found.append(Absent(rule, pattern, (), of_files=every, without=wanted.exclude))
+        elif not is_there and (names or not is_seen) and (of_files or not wanted.is_open):
             short = tuple(sorted(filter(_is_short, others)))
             option = options.get(pattern, "") if pattern else ""
             cure = _cure(wish, wish.pids or (pid,), pattern) if pattern in pair else ""
             found.append(Absent(rule, pattern, tuple(names), short, option, of_files, cure))
     return found
+
+
+def _takes(wanted: Wanted, rule: str, names: Mapping[str, Sequence[str]]) -> bool:
+    """Whether any of these is wanted; all that each is called stands beside it. Names of `FILE!PATTERN` may be."""
+    if any(of_file(pattern)[0] is not None for _, pattern in wanted.ordered):
+        return True
+    if rule == PROBE_RULE:
+        return any(wanted.takes_probe(*title.split(":", 1)) for title in names)
+    takes = wanted.takes_function if rule == FUNCTION_RULE else wanted.takes_call
+    return any(map(takes, names.values()))
 
 
 def _cure(wish: Job, pids: Sequence[int], pattern: str) -> str:
