@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 
 import usdtbuild
+from usdtbuild.commands import trace_end
 from usdtbuild.tracing import lookups
 from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.keeper import _GONE, _PROCESS, _TRAP, _Said
 from usdtbuild.tracing.measures import Measure
 from usdtbuild.tracing.patch import tables
-from usdtbuild.tracing.running import running
+from usdtbuild.tracing.running import Running, running
 from usdtbuild.tracing.selection import Selection, Wanted, select
 
 from .conftest import SOURCES
@@ -424,6 +425,27 @@ def test_a_child_that_is_named_too_is_not_said_to_be_left_out(start: Started) ->
     shown, said = trace.ends(signal.SIGINT)
     assert "runs already" not in said
     _counted(shown, {one.pid: 10, child: 10})
+    other = int(one.does("keep"))
+    trace = Trace("--count", *PROBES, *named([one]))
+    few = ", ".join(map(str, sorted([child, other])))
+    said = f"has 2 children that run already ({few}): these aren't traced, only what it starts from now on"
+    assert said in trace.ends(signal.SIGINT)[1]
+
+
+def test_children_that_have_ended_or_came_later_are_not_told(
+    start: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = start(10)
+    found = [Running(pid, 0, one.pid) for pid in (int(one.does("keep")), one.pid)]  # others had these numbers
+    monkeypatch.setattr("usdtbuild.tracing.running.descendants", lambda _: found)
+    trace_end.tell_children(one.pid, Job(Wanted(), pids=(one.pid,)))
+    assert not capsys.readouterr().err
+    monkeypatch.undo()
+    trace_end.tell_children(one.pid, Job(Wanted(), pids=(one.pid,), engine="gdb"))
+    assert re.fullmatch(r".*\((\d+)\): that isn't traced, nor is what it starts; .*\n", capsys.readouterr().err)
+    monkeypatch.setattr("usdtbuild.tracing.running.status_field", lambda *_: "4711")  # a tracer
+    trace_end.tell_children(one.pid, Job(Wanted(), pids=(one.pid,)))
+    assert not capsys.readouterr().err
 
 
 SHELL = "sh", "-c", '"$@"; true', "sh"  # whose child is the program

@@ -134,7 +134,7 @@ def _trace(follower: Follower, until: Until) -> int:
     late = [one for one in missing if job.argv and not (one.near or one.cure or one.without)]
     tell_absent([*(str(one) for one in missing if one not in late), *until.lacking(session.targets)])
     for pid in job.pids if job.children and not job.running else ():
-        tell_children(pid, job.pids)
+        tell_children(pid, job)
     follower.go()
     for _ in follower.batches():
         if not output.is_live:

@@ -137,14 +137,17 @@ def tell_news(session: Tracer) -> None:
     session.news.clear()
 
 
-def tell_children(pid: int, traced: Sequence[int]) -> None:
+def tell_children(pid: int, job: Job) -> None:
     """Say it if a process that is attached to has children that run already: without --children those aren't traced,
-    unless they are named, too."""
-    from ..tracing.running import descendants
+    unless they are named, too. What it has started since is."""
+    from ..tracing.running import descendants, status_field
 
-    children = [one.pid for one in descendants([pid]) if one.parent == pid and one.pid not in traced]
-    if children:
-        few = ", ".join(map(str, children[:_FEW])) + (", ..." if len(children) > _FEW else "")
-        number = "a child that runs" if len(children) == 1 else f"{len(children)} children that run"
-        remark(f"process {pid} has {number} already ({few}): that isn't traced, only what it starts"
-             " from now on; --children traces all")  # fmt: skip
+    children = [one for one in descendants([pid]) if one.parent == pid and one.pid not in job.pids]
+    left = [one.pid for one in children if one.is_there() and status_field(one.pid, "TracerPid") == "0"]
+    if left:
+        few = ", ".join(map(str, left[:_FEW])) + (", ..." if len(left) > _FEW else "")
+        number = "a child that runs" if len(left) == 1 else f"{len(left)} children that run"
+        which = "that isn't" if len(left) == 1 else "these aren't"
+        others = ("only what it starts from now on; --children traces all" if job.engine != "gdb" else
+                  "nor is what it starts; --children without --engine gdb traces all")  # fmt: skip
+        remark(f"process {pid} has {number} already ({few}): {which} traced, {others}")
