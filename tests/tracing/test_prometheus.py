@@ -42,6 +42,22 @@ int main(int argc, char **argv)
 	return fgets(line, 9, stdin) == NULL;
 }
 """
+# Hits once with each power of two from 1 to 32, once with minus each, and waits for a line.
+SIGNED = """provider signed { probe value(int i, double d); };
+"""
+SIGNED_PROGRAM = r"""
+#include "signed.h"
+#include <stdio.h>
+int main(void)
+{
+	char line[9];
+	for (int i = 1; i <= 32; i *= 2) {
+		SIGNED_VALUE(i, i);
+		SIGNED_VALUE(-i, -i);
+	}
+	return fgets(line, 9, stdin) == NULL;
+}
+"""
 WILD = r'"/a\n\"b\\"'  # as tables have it
 DASHBOARD = Path(__file__).resolve().parents[2] / "docs/_static/grafana-usdtbuild.json"
 
@@ -49,6 +65,11 @@ DASHBOARD = Path(__file__).resolve().parents[2] / "docs/_static/grafana-usdtbuil
 @pytest.fixture(scope="module")
 def shop(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_with_probes(run, tmp_path_factory.mktemp("shop"), "shop", PROVIDER, PROGRAM, "-O1")
+
+
+@pytest.fixture(scope="module")
+def signed(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_with_probes(run, tmp_path_factory.mktemp("signed"), "signed", SIGNED, SIGNED_PROGRAM, "-O1")
 
 
 class Served:
@@ -136,6 +157,20 @@ def test_sums_and_distributions(shop: Path, serve: Callable[..., Served]) -> Non
     assert served.of("usdt_argument_sum").total() == served.of("usdt_values_sum").total() == 30 * sum(range(100))
     for bound in (0, 3, 63):  # each bound belongs to its class
         assert served.of("usdt_values_bucket", le=f"{bound}.0").total() == 30 * (bound + 1)
+    served.end()
+
+
+@pytest.mark.parametrize("wanted", ["i", "i,8", "i,0.5", "d", "d,8"])
+def test_a_bucket_has_what_is_not_above_its_bound(wanted: str, signed: Path, serve: Callable[..., Served]) -> None:
+    """Of doubles, those at a bound above 0, or of a step, are in the next bucket."""
+    served = serve("--every", "100ms", "--histogram", wanted, "--", signed)
+    served.wait("usdt_values_bucket", 12, le="+Inf")
+    values = [sign << power for power in range(6) for sign in (1, -1)]
+    found = {float(dict(labels)["le"]): hits for (name, labels), hits in served.samples().items()
+             if name == "usdt_values_bucket"}  # fmt: skip
+    below = {bound for bound in found if wanted[0] == "d" and (bound > 0 or "," in wanted)}
+    assert min(found) < 0 < len(found)
+    assert found == {bound: sum(one < bound or (one == bound not in below) for one in values) for bound in found}
     served.end()
 
 

@@ -189,7 +189,8 @@ class Histogram(Table):
             for key, seen in [*self._sorted(group)[: self._top or None], *rest]:
                 quantiles = {f"p{100 * part:g}": seen.quantile(part) for part in _QUANTILES}
                 row = Row(heading, key, seen.all.count, self._keys.shown, self._name, seen.all.total, quantiles)
-                found.append(row._replace(least=seen.all.least, most=seen.all.most, buckets=seen.buckets()))
+                found.append(row._replace(least=seen.all.least, most=seen.all.most, buckets=seen.buckets(),
+                                          step=self._measure.step))  # fmt: skip
         return found
 
 

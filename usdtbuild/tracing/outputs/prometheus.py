@@ -7,6 +7,8 @@ counters must not fall: the first `_MOST_KEYS` of a table, all others together.
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -170,13 +172,16 @@ def _joined(host: str, port: int) -> str:
 
 
 def _buckets(row: Row, unit: int) -> list[tuple[str, float]]:
-    """Return how many values are not greater than each bound, in order."""
-    whole = not row.is_time and isinstance(row.total, int)  # classes end below their bound
-    seen = {high: count for _, high, count in row.buckets}
-    powers = not any(low and high != 2 * low for low, high, _ in row.buckets)
-    always = _DURATIONS if row.is_time else _POWERS if powers and min(seen, default=0) >= 0 else []
+    """Return how many values are not greater than each bound, in order; of floating-point numbers those below it."""
+    whole = not row.is_time and isinstance(row.total, int)
+    seen: Counter[float] = Counter()
+    for low, high, hits in row.buckets:
+        is_open = row.step or low >= 0  # classes by powers of two hold their upper bound below 0
+        seen[math.ceil(high) - 1 if whole and is_open else high] += hits
+    always = [] if row.step or min(seen, default=0) < 0 else [bound - whole for bound in _POWERS]
     found, below = [], 0
-    for bound in sorted({*seen, *always}):
-        below += seen.get(bound, 0)
-        found.append((repr((bound - whole) / unit), below))
+    for bound in sorted({*seen, *(_DURATIONS if row.is_time else always)}):
+        below += seen[bound]
+        if bound <= sys.float_info.max:
+            found.append((repr(bound / unit), below))
     return [*found, ("+Inf", row.hits)]

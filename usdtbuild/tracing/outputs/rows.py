@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
     `key` is None for all whose key came when the table was full. `total` and `least` to `most` are of the argument
     `of`, or nanoseconds where `is_time`; None where it isn't known. `quantiles` are by names, such as p99;
-    `buckets` say how many values are in each class: (low, high, hits).
+    `buckets` say how many values are in each class: (low, high, hits); `step` is its width, 0 for powers of two.
     """
 
     table: str
@@ -36,6 +36,7 @@ class Row(NamedTuple):
     is_time: bool = False
     least: float | None = None
     buckets: Sequence[tuple[float, float, int]] = ()
+    step: float = 0
 
     def plus(self, other: Row) -> Row:
         """Return the row of these hits and of later ones, of which alone the quantiles are."""
