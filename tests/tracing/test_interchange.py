@@ -30,7 +30,7 @@ ODDITIES = (
     (b"text", -(1 << 63), (1 << 64) - 1, -(1 << 15), 0xFFFF_FFFF_FFFF_FFFF, 0.1, 255),
     (b"", (1 << 63) - 1, (1 << 53) + 1, 7, 0, float("inf"), 0),
     (None, 0, 0, 0, 0x7F00, -0.5, 1),
-    (Cut(b"long"), 0, 0, 0, 0, 0.0, 1),
+    (Cut(b"long"), 0, 0, 0, 0, -0.0, 1),
     (Unreadable(16), 0, 0, 0, 0, 0.0, 1),
     (b"\xff\x00\n", MISSING, 0, 0, 0, 0.0, 1),
 )
@@ -205,6 +205,7 @@ def test_duckdb_reads_what_is_odd(run: Any, tmp_path: Path) -> None:
                         {"time": {"bytes": "ff000a"}, "struct": {"missing": True}}]  # fmt: skip
     assert (rows[0]["struct"], rows[0]["arg2"], rows[1]["arg2"]) == (-(1 << 63), (1 << 64) - 1, (1 << 53) + 1)
     assert (rows[0]["time"], rows[1]["ratio"]) == (10**9, float("inf"))
+    assert [repr(row["ratio"]) for row in rows[3:]] == ["-0.0", "0.0", "0.0"]
 
 
 def test_without_pyarrow_its_extra_is_named(run: Any, tmp_path: Path) -> None:

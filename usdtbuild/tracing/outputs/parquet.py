@@ -82,7 +82,7 @@ class Parquet(Hits):
             if value is MISSING:
                 special[name] = {"missing": True}
             elif argument.kind == FLOAT:
-                row[column] = float(value or 0)
+                row[column] = float(value) if isinstance(value, (int, float)) else None
             elif argument.kind != STRING:
                 row[column] = value
             elif isinstance(shown := plain_value(argument, value), dict):
