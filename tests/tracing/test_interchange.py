@@ -162,13 +162,13 @@ print(json.dumps([dict(zip(names, row)) for row in rows.fetchall()]))
 """
 
 
-def with_library(folder: Path, run: Any, script: str) -> Any:
+def with_library(folder: Path, run: Any, script: str, *words: str) -> Any:
     """Run a script that has the heavy libraries that `make test-all` fetches, and this package."""
     library = ROOT / ".cache/parquet"
     if not library.is_dir():
         pytest.skip("make prepare-all fetches pyarrow and duckdb")
     path = os.pathsep.join((str(ROOT), str(library)))
-    return run(sys.executable, "-c", script, cwd=folder, env={**os.environ, "PYTHONPATH": path}).stdout
+    return run(sys.executable, "-c", script, *words, cwd=folder, env={**os.environ, "PYTHONPATH": path}).stdout
 
 
 @pytest.mark.slow
@@ -206,6 +206,33 @@ def test_duckdb_reads_what_is_odd(run: Any, tmp_path: Path) -> None:
     assert (rows[0]["struct"], rows[0]["arg2"], rows[1]["arg2"]) == (-(1 << 63), (1 << 64) - 1, (1 << 53) + 1)
     assert (rows[0]["time"], rows[1]["ratio"]) == (10**9, float("inf"))
     assert [repr(row["ratio"]) for row in rows[3:]] == ["-0.0", "0.0", "0.0"]
+
+
+GROUPS = """
+import json, sys
+from pyarrow import parquet
+from tests.tracing.test_interchange import *
+
+events = [Event(10**9 + i, 10, 10, 4, (i, i / 4, b"x" * int(sys.argv[1]))) for i in range(150_000)]
+shown = []
+for size in (4096, 1777):  # in which they come
+    with Outputs() as files, choose(Wishes(files=("t.parquet",)), files, io.StringIO()) as output:
+        output.start(TARGETS)
+        for at in range(0, len(events), size):
+            output.events(events[at : at + size])
+        output.finish(REPORT)
+    file = parquet.ParquetFile("t.parquet")
+    assert file.read(["time"])["time"].to_pylist() == [one.time for one in events]
+    shown.append([file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
+assert shown[0] == shown[1]
+print(json.dumps(shown[0]))
+"""
+
+
+@pytest.mark.slow
+def test_rows_are_in_large_groups(run: Any, tmp_path: Path) -> None:
+    assert json.loads(with_library(tmp_path, run, GROUPS, "3")) == [1 << 16, 1 << 16, 18928]
+    assert max(json.loads(with_library(tmp_path, run, GROUPS, "2000"))) < 1 << 16  # which would take much memory
 
 
 def test_without_pyarrow_its_extra_is_named(run: Any, tmp_path: Path) -> None:

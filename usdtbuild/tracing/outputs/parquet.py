@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..model import Argument, Event, Report, Target
 
 _WORD = 8  # bytes
+_BATCH = 1 << 12  # rows that are written to a temporary file together, however hits come
+_GROUP = 1 << 16  # rows of a row group
+_LARGE = 64 << 20  # bytes in memory, of which a row group has fewer rows
 _OWN = ("time", "pid", "tid", "probe", "special")
 
 
@@ -37,10 +40,12 @@ class Parquet(Hits):
         self._columns: dict[tuple[str, str], str] = {}  # (argument's name, class of its type) -> column's name
         self._types: dict[str, Any] = {}
         self._parts: list[tuple[IO[bytes], Any]] = []
+        self._waiting: list[Event] = []
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets, and which columns there are."""
         known = len(self._targets)
+        self._end_part()
         super().start(targets)
         for number in range(known, len(targets)):
             for name, argument in zip(self._names[number], targets[number].arguments):
@@ -67,10 +72,20 @@ class Parquet(Hits):
 
     def events(self, events: Sequence[Event]) -> None:
         """Write them to a temporary file."""
+        self._waiting += events
+        while len(self._waiting) >= _BATCH:
+            self._write(self._waiting[:_BATCH])
+            del self._waiting[:_BATCH]
+
+    def _write(self, events: Sequence[Event]) -> None:
         if events:
             self._parts[-1][1].write_batch(
                 self._arrow.RecordBatch.from_pylist(list(map(self._row, events)), self._schema())
             )
+
+    def _end_part(self) -> None:
+        self._write(self._waiting)
+        self._waiting = []
 
     def _row(self, event: Event) -> dict[str, Any]:
         row: dict[str, Any] = {"time": event.time, "pid": event.pid, "tid": event.tid,
@@ -94,11 +109,25 @@ class Parquet(Hits):
 
     def finish(self, report: Report) -> None:
         """Write the rows, each with all columns."""
+        self._end_part()
         schema = self._schema()
         with self._parquet.ParquetWriter(self._stream, schema, compression="zstd") as writer:
-            for batch in self._batches():
-                writer.write_table(self._with_all(self._arrow.Table.from_batches([batch]), schema))
+            for group in self._groups(schema):
+                writer.write_table(group)
         self.close()
+
+    def _groups(self, schema: Any) -> Iterator[Any]:
+        """Yield tables, each of which becomes a row group."""
+        waiting: list[Any] = []
+        rows = size = 0
+        for batch in self._batches():
+            waiting.append(self._with_all(self._arrow.Table.from_batches([batch]), schema))
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _GROUP or size >= _LARGE:
+                yield self._arrow.concat_tables(waiting).combine_chunks()
+                waiting, rows, size = [], 0, 0
+        if waiting:
+            yield self._arrow.concat_tables(waiting).combine_chunks()
 
     def _batches(self) -> Iterator[Any]:
         for file, part in self._parts:
