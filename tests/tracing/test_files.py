@@ -29,7 +29,7 @@ from usdtbuild.tracing.outputs.lines import Lines
 from usdtbuild.tracing.outputs.trace_events import TraceEvents
 from usdtbuild.tracing.outputs.values import cell_value, plain_value, value_text
 
-from .recorded import EVENTS, NUMBER, PATH, REPORT, TARGETS, WILD, target, written
+from .recorded import EVENTS, NUMBER, PATH, RATIO, REPORT, TARGETS, WILD, target, written
 
 # Formats that can be written here.
 FORMATS = [one for one in ENDINGS if one != ".parquet" or importlib.util.find_spec("pyarrow")]
@@ -152,6 +152,16 @@ def test_csv_has_a_column_for_each_argument_and_no_formulas() -> None:
         event = Event(1, 1, 1, 0, (-1, f"{start}1+1".encode()))
         (row,) = csv.DictReader(io.StringIO(written(Csv, events=[event])))
         assert (row["id"], row["path"]) == ("-1", f"'{start}1+1")
+
+
+def test_csv_tells_an_argument_from_a_hits_own_column() -> None:
+    own = target(0, "own", NUMBER._replace(name="time"), PATH._replace(name="pid"), RATIO._replace(name="tid"))
+    other = target(1, "other", PATH._replace(name="time"), NUMBER._replace(name="probe"))
+    events = [Event(5, 10, 11, 0, (1, b"a", 0.5)), Event(6, 10, 11, 1, (b"b", 2))]
+    assert written(Csv, targets=[own, other], events=events) == (
+        "time,pid,tid,probe,time.integer,pid.string,tid.float,time.string,probe.integer\n"
+        "5,10,11,server:own,1,a,0.5,,\n6,10,11,server:other,,,,b,2\n"
+    )
 
 
 def test_csv_columns_that_come_later_are_there_for_all_rows() -> None:

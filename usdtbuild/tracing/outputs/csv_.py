@@ -12,12 +12,12 @@ import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
 from . import Hits
-from .values import cell, cell_value
+from .values import cell, cell_value, column_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..model import Event, Report, Target
+    from ..model import Argument, Event, Report, Target
 
 _HEAD = ("time", "pid", "tid", "probe")
 
@@ -39,8 +39,15 @@ class Csv(Hits):
         """Learn the targets, and which columns there are."""
         super().start(targets)
         self._titles = [cell(name) for name in self._titles]
-        self._places = [[self._columns.setdefault(name, len(self._columns)) for name in names] for names in self._names]
+        self._places = [
+            [self._place(name, argument) for name, argument in zip(names, target.arguments)]
+            for names, target in zip(self._names, targets)
+        ]
         self._parts.append([0, len(self._columns)])
+
+    def _place(self, name: str, argument: Argument) -> int:
+        shown = f"{name}.{column_kind(argument)}" if name in _HEAD else name
+        return self._columns.setdefault(shown, len(self._columns))
 
     def events(self, events: Sequence[Event]) -> None:
         """Write them to the temporary file."""

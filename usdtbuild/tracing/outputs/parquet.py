@@ -14,15 +14,14 @@ from typing import IO, TYPE_CHECKING, Any
 from ..model import FLOAT, MISSING, STRING
 from . import Hits
 from .extras import imported
-from .values import plain_value
+from .values import column_kind, plain_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..model import Argument, Event, Report, Target
+    from ..model import Event, Report, Target
 
-_WORD = 8  # bytes
-_BATCH = 1 << 12  # rows that are written to a temporary file together, however hits come
+_BATCH = 1 << 10  # rows that are written to a temporary file together, however hits come
 _GROUP = 1 << 16  # rows of a row group
 _LARGE = 64 << 20  # bytes in memory, of which a row group has fewer rows
 _OWN = ("time", "pid", "tid", "probe", "special")
@@ -49,7 +48,7 @@ class Parquet(Hits):
         super().start(targets)
         for number in range(known, len(targets)):
             for name, argument in zip(self._names[number], targets[number].arguments):
-                kind = self._kind(argument)
+                kind = column_kind(argument)
                 if (name, kind) not in self._columns:
                     free = name if name not in (*_OWN, *self._types) else f"{name}.{kind}"
                     self._columns[name, kind] = free
@@ -57,12 +56,6 @@ class Parquet(Hits):
                                          "unsigned": self._arrow.uint64()}.get(kind, self._arrow.int64())  # fmt: skip
         file = tempfile.TemporaryFile(prefix="usdtbuild-")  # noqa: SIM115
         self._parts.append((file, self._ipc.new_stream(file, self._schema())))
-
-    @staticmethod
-    def _kind(argument: Argument) -> str:
-        if argument.kind in (STRING, FLOAT):
-            return argument.kind
-        return "integer" if argument.signed or 0 < argument.size < _WORD else "unsigned"
 
     def _schema(self) -> Any:
         arrow = self._arrow
@@ -93,7 +86,7 @@ class Parquet(Hits):
         special: dict[str, Any] = {}
         arguments = self._targets[event.target].arguments
         for name, argument, value in zip(self._names[event.target], arguments, event.values):
-            column = self._columns[name, self._kind(argument)]
+            column = self._columns[name, column_kind(argument)]
             if value is MISSING:
                 special[name] = {"missing": True}
             elif argument.kind == FLOAT:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...text import one_line
-from ..model import FLOAT, MISSING, POINTER, Cut, Unreadable
+from ..model import FLOAT, MISSING, POINTER, STRING, Cut, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +25,7 @@ _FORMULA = ("=", "+", "-", "@", "'")
 Show = Callable[["Argument", "Value"], str]  # how values are shown: `value_text`, or another
 Plain = bool | int | float | str | dict[str, str | bool] | None
 _EXACT = 1 << 53  # from there on a reader that has doubles only takes two numbers for one
+_WORD = 8  # bytes
 _LONGEST_CHARACTER = 4  # bytes of UTF-8
 
 
@@ -68,6 +69,13 @@ def argument_names(target: Target) -> tuple[str, ...]:
         name = one_line(argument.name)
         names.append(name if name and name not in names else f"arg{index}")
     return tuple(names)
+
+
+def column_kind(argument: Argument) -> str:
+    """Return what tells an argument's column from another of the same name: what class its type is of."""
+    if argument.kind in (STRING, FLOAT):
+        return argument.kind
+    return "integer" if argument.signed or 0 < argument.size < _WORD else "unsigned"
 
 
 def table_headings(targets: Sequence[Target], places: Iterable[tuple[int, int]], other: str = "") -> dict[int, str]:
