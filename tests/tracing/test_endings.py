@@ -297,6 +297,28 @@ def test_what_runs_on_is_said(usdtbuild: Any) -> None:
     os.kill(int(found[1]), signal.SIGTERM)
 
 
+def test_a_command_that_ends_when_the_trace_has_ended_already_has_its_own_code(numbered: Path) -> None:
+    """Ctrl-C ends the trace, and the command runs on, and ends while what was seen is written."""
+    command = ["sh", "-c", 'exec "$0" "$@" >/dev/null', numbered, "1", "fire", "20000", "wait", "kill"]
+    words = [sys.executable, "-m", "usdtbuild", "trace", "-P", "last:*", "--", *command]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*map(str, words)], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as tracer:
+        assert tracer.stdin is not None
+        assert tracer.stdout is not None
+        tracer.stdout.readline()  # all others wait, since the pipe has no room for them
+        (pid,) = running(numbered)
+        worker = status_field(int(pid), "PPid")
+        tracer.send_signal(signal.SIGINT)
+        while status_field(int(pid), "PPid") == worker:
+            time.sleep(0.01)
+        tracer.stdin.write("\n" * 2)
+        tracer.stdin.flush()
+        while running(numbered):
+            time.sleep(0.01)
+        _, said = tracer.communicate(timeout=60)
+    assert (tracer.returncode, said) == (128 + signal.SIGKILL, "")
+
+
 def test_what_asks_for_nonsense_ends_the_program_that_was_started_for_it(
     scene: Callable[..., Path], tmp_path: Path
 ) -> None:

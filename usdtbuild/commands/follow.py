@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..ending import INTERRUPTED
 from ..errors import InputError, UsdtError
+from ..launch.orphans import adopt
 from ..text import one_line
 from .say import echo, remark
 from .trace_end import how_ended, tell, tell_absent, tell_children, tell_many, tell_news
@@ -217,6 +218,8 @@ def _stop_by_signals(follower: Follower, early: list[int]) -> list[int]:
         if again:
             session.skip()
         again = True
+        if session.wish.argv:
+            adopt()  # the program may end when the worker, whose child it is, is gone
         session.stop()
 
     if session.wish.last is not None:

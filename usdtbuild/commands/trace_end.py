@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
+import time
 from typing import TYPE_CHECKING
 
 from ..text import one_line
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 _CROWD = 10_000  # functions, which take a second to be switched on
 _FEW = 3  # so many places that were not traced are told one by one, unasked
+_PATIENCE = 100  # hundredths of a second for the worker, which has nothing left to do, to end
 _MANY = 8  # more of them are told together where nothing was hit
 
 
@@ -118,16 +122,33 @@ def _by_reason(refusals: Sequence[Refusal]) -> Iterator[str]:
 def how_ended(job: Job, pid: int, report: Report, interrupted: bool) -> int | None:
     """Return how a program that was started only to be traced has ended, as `Report` does; say it if it runs on.
 
-    Ctrl-C is for the program, too: it may die of it just when it is let go.
+    Ctrl-C is for the program, too: it may die of it just when it is let go, and how may be nobody's to know.
     """
     if not job.argv or report.exit_code is not None or not pid:
         return report.exit_code if job.argv else None
     from ..tracing.running import status_field
 
+    if (code := _code_of_orphan(pid)) is not None:
+        return code
     if status_field(pid, "State")[:1] not in {"", "Z", "X"}:
         remark(f"{job.argv[0]} (process {pid}) runs on, and isn't traced any more")
         return None
     return -signal.SIGINT if interrupted else None
+
+
+def _code_of_orphan(pid: int) -> int | None:
+    """Return how a program has ended whose parent, the tracer's worker, is gone or going; None if it hasn't, or if that
+    is left to somebody else."""
+    from ..tracing.running import status_field
+
+    for _ in range(_PATIENCE):
+        with contextlib.suppress(ChildProcessError):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            return os.waitstatus_to_exitcode(status) if found else None
+        if status_field(pid, "State")[:1] != "Z":
+            break
+        time.sleep(0.01)
+    return None
 
 
 def tell_news(session: Tracer) -> None:
