@@ -54,7 +54,8 @@ def test_hits_and_counts_of_a_trace(built: Path, usdtbuild: Any, tmp_path: Path)
     rows = [conforms("trace-hit", line) for line in (tmp_path / "hits.jsonl").read_text().splitlines(keepends=True)]
     assert [(row["probe"], row["args"].get("number")) for row in rows if row["probe"] == "app:go"] == [
         ("app:go", 1), ("app:go", -1)]  # fmt: skip
-    values = [value for value, _, _ in LOOKALIKES if value is not MISSING] + [1 << 53, -3, 2.5, float("inf"), None]
+    values = [value for value, _, _ in LOOKALIKES if value is not MISSING]
+    values += [1 << 53, -3, 2.5, 1e22, -(2.0**53), float("inf"), None]
     for argument in (PATH, NUMBER, WHERE, RATIO):
         for value in values if argument is PATH else [0, 1 << 60]:
             plain = plain_value(argument, value)
