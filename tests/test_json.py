@@ -127,6 +127,17 @@ def test_calls(built: Path, process: str, usdtbuild: Any) -> None:
     assert any("holds" in call for file in files for call in file["calls"])
 
 
+@pytest.mark.parametrize("command", ["list", "verify", "functions", "calls"])
+def test_a_path_that_is_no_utf8_is_spelled(command: str, built: Path, usdtbuild: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "\U00010080\\\udcff"  # a character that JSON spells by two halves, a backslash, and a byte
+    folder.mkdir()
+    (folder / "app").write_bytes((built / "app").read_bytes())
+    text = usdtbuild(command, "--json", f"{folder.name}/app", cwd=tmp_path, code=None).stdout
+    assert r"\udcff" not in text
+    (file,) = conforms(command, text)["files"]
+    assert file["file" if command == "functions" else "path"] == "\U00010080\\\\xff/app"
+
+
 def test_flags(usdtbuild: Any) -> None:
     text = usdtbuild("flags", "--patchable", "7,5", "--no-probe", "--compiler", "gcc", "--json").stdout
     assert conforms("flags", text)["pair"] == [7, 5]

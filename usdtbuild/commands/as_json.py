@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from .say import echo
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 # Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/json.md.
 VERSION = 1
+# An escaped backslash, a surrogate pair, or a byte as Python has it (PEP 383).
+_ESCAPE = re.compile(r"\\\\|\\ud[89ab]..\\ud[c-f]..|\\udc([89a-f].)")
 _PIECE = 1 << 16  # characters that are printed at once
 
 
@@ -20,9 +23,16 @@ def headed(command: str, record: dict[str, Any]) -> dict[str, Any]:
     return {"format": f"usdtbuild-{command}", "version": VERSION, **record}
 
 
+def dumps(record: Any, indent: int | None = 2) -> str:
+    """Return a record as JSON. A byte of a path that is no UTF-8 is spelled as in `text.shown`: alone, half of a
+    surrogate pair is no character, and many readers refuse it."""
+    text = json.dumps(record, indent=indent)
+    return _ESCAPE.sub(lambda found: rf"\\x{found[1]}" if found[1] else found[0], text) if r"\udc" in text else text
+
+
 def with_list(record: dict[str, Any], name: str, items: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Yield a record as `json.dumps` does, with one more field that is a list, of which each item comes in pieces."""
-    yield json.dumps(record, indent=2)[: -len("\n}")] + f',\n  "{name}": ['
+    """Yield a record as `dumps` does, with one more field that is a list, of which each item comes in pieces."""
+    yield dumps(record)[: -len("\n}")] + f',\n  "{name}": ['
     end = "]\n}"
     for number, item in enumerate(items):
         yield ",\n    " if number else "\n    "
@@ -33,7 +43,7 @@ def with_list(record: dict[str, Any], name: str, items: Iterable[Iterable[str]])
 
 def dumped(records: Iterable[dict[str, Any]]) -> Iterator[tuple[str]]:
     """Yield each record as an item of `with_list`."""
-    return ((json.dumps(record, indent=2),) for record in records)
+    return ((dumps(record),) for record in records)
 
 
 def print_pieces(pieces: Iterable[str]) -> None:

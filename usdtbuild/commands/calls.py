@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from ..inspection.targets import files, in_folder
 from ..record import NamedTuple
 from ..text import one_line, plural
 from . import checked
-from .as_json import headed
+from .as_json import dumps, headed
 from .looking import look
 from .progress import progress
 from .say import Troubles, echo
@@ -244,9 +243,9 @@ def _document(found: Sequence[_File], names: dict[str, str]) -> str:
     files = []
     for file in found:
         record = as_record(file, names)
-        lines = ",\n".join(f"    {json.dumps(call)}" for call in record.pop("calls"))
-        files.append(json.dumps(record, indent=2)[: -len("\n}")] + f',\n  "calls": [\n{lines}\n  ]\n}}')
-    head = json.dumps(headed("calls", {}), indent=2)[: -len("\n}")]
+        lines = ",\n".join(f"    {dumps(call, indent=None)}" for call in record.pop("calls"))
+        files.append(dumps(record)[: -len("\n}")] + f',\n  "calls": [\n{lines}\n  ]\n}}')
+    head = dumps(headed("calls", {}))[: -len("\n}")]
     return head + ',\n"files": [\n' + ",\n".join(files) + "\n]\n}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +18,7 @@ from ..formats.dof.types import Dof, DofError
 from ..record import NamedTuple
 from ..text import one_line
 from . import checked
-from .as_json import headed
+from .as_json import dumps, headed
 from .say import echo, print_table
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def dump(file: str, merged: bool, as_json: bool, user: str) -> int:
             pieces = [_merged(file, pieces)]
         shown = [(piece, _decode(file, piece)) for piece in pieces]
         if as_json:
-            echo(json.dumps(headed("dof-dump", {"tables": [_as_dict(piece, dof) for piece, dof in shown]}), indent=2))
+            echo(dumps(headed("dof-dump", {"tables": [_as_dict(piece, dof) for piece, dof in shown]})))
             return
         console = _console()
         for piece, dof in shown:
@@ -92,7 +91,7 @@ def check_command(file: str, platforms: tuple[str, ...], as_json: bool, user: st
             for platform in platforms or made_for(piece.data)
         ]
         if as_json:
-            echo(json.dumps(headed("dof-check", {"results": [_result(*result) for result in results]}), indent=2))
+            echo(dumps(headed("dof-check", {"results": [_result(*result) for result in results]})))
         else:
             for piece, platform, findings in results:
                 echo(f"DOF at offset {piece.offset:#x}: {platform}: " + ("" if findings else "accepted"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import click
@@ -10,7 +9,7 @@ import click
 from ..errors import UsageError
 from ..options import TABLES
 from . import checked
-from .as_json import headed
+from .as_json import dumps, headed
 from .say import echo
 
 
@@ -67,7 +66,7 @@ def command(
             "warnings": list(chosen.warnings),
             "probe_ran": chosen.ran,
         }
-        echo(json.dumps(headed("flags", found), indent=2))
+        echo(dumps(headed("flags", found)))
         return
     echo(" ".join(chosen.flags))
     for warning in chosen.warnings:

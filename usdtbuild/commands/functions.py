@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 import re
 import sys
 from functools import partial
@@ -22,7 +21,7 @@ from ..inspection.targets import contents, in_folder
 from ..record import NamedTuple
 from ..text import one_line, plural, shown
 from . import checked
-from .as_json import headed
+from .as_json import dumps, headed
 from .looking import look
 from .say import echo, print_table, style
 
@@ -126,7 +125,7 @@ def command(
             process = processes.of(target)
             files += _process(process, wanted, all_modules) if process is not None else _files(target, wanted)
         if as_json:
-            echo(json.dumps(headed("functions", {"files": [_as_json(file) for file in files]}), indent=2))
+            echo(dumps(headed("functions", {"files": [_as_json(file) for file in files]})))
             return
         for number, file in enumerate(files):
             _print(file._replace(brief=file.brief or totals), number > 0)
