@@ -174,6 +174,29 @@ def test_a_bucket_has_what_is_not_above_its_bound(wanted: str, signed: Path, ser
     served.end()
 
 
+@pytest.mark.parametrize("argument", ["i", "d"])
+def test_a_sum_may_be_negative(argument: str, signed: Path, serve: Callable[..., Served]) -> None:
+    """The parser of `samples` is strict: a summary's sum must not fall, nor may a histogram's that has some below 0."""
+    tables = ("--sum", argument, "--histogram", argument, "--filter", "i < 0")
+    served = serve("--every", "100ms", *tables, "--", signed)
+    assert served.wait("usdt_argument_count", 6).total() == 6
+    assert served.of("usdt_argument_sum").total() == -63
+    assert served.of("usdt_values_bucket", le="+Inf").total() == 6
+    assert "\nusdt_argument_sum{" in served.text("text/plain")
+    served.end()
+
+
+@pytest.mark.parametrize("value", ["-0.25", "1e308"])
+def test_sums_that_a_histogram_may_not_have(value: str, run: Any, tmp_path: Path, serve: Callable[..., Served]) -> None:
+    """Of values in the class around 0, and one that overflows."""
+    program = SIGNED_PROGRAM.replace("SIGNED_VALUE(-i, -i)", f"SIGNED_VALUE(-i, {value})")
+    odd = built_with_probes(run, tmp_path, "signed", SIGNED, program, "-O1")
+    served = serve("--every", "100ms", "--sum", "d", "--histogram", "d", "--filter", "i < 0", "--", odd)
+    assert served.wait("usdt_argument_count", 6).total() == 6
+    assert served.of("usdt_argument_sum").total() == 6 * float(value)
+    served.end()
+
+
 def test_latencies_of_what_passes_a_filter(shop: Path, serve: Callable[..., Served]) -> None:
     options = ("--filter", "status == 404", "--by", "path", "--latency", "request-start", "request-done")
     served = serve("--every", "100ms", *options, "--", shop, 3000)

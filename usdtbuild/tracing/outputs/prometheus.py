@@ -124,8 +124,10 @@ class Prometheus(Output):
         """Yield a family for each kind of table."""
         made = self._families
         keyed = made.CounterMetricFamily("usdt_keyed_hits", "Hits by the value of an argument (--by).", labels=_LABELS)
-        sums = made.SummaryMetricFamily("usdt_argument", "Number and sum of an argument's values (--sum).",
-                                        labels=_LABELS)  # fmt: skip
+        sums = [  # of no known type, since a sum that may be negative is no summary's
+            made.UnknownMetricFamily(f"usdt_argument_{name}", f"{what} of values (--sum).", labels=_LABELS)
+            for name, what in (("count", "Number"), ("sum", "Sum"))
+        ]
         values = made.HistogramMetricFamily("usdt_values", "How an argument's values are distributed (--histogram).",
                                             labels=_LABELS)  # fmt: skip
         times = made.HistogramMetricFamily("usdt_latency_seconds", "Time from one probe to another (--latency).",
@@ -138,14 +140,17 @@ class Prometheus(Output):
         for labels, row in self._rows():
             unit = _SECOND if row.is_time else 1
             if row.quantiles:
-                (times if row.is_time else values).add_metric(labels, _buckets(row, unit), (row.total or 0) / unit)
+                total = (row.total or 0) / unit
+                may_be = total >= 0  # by OpenMetrics: neither a negative sum nor NaN
+                (times if row.is_time else values).add_metric(labels, _buckets(row, unit), total if may_be else None)
                 for name, value in row.quantiles.items() if labels[-1] != _OTHERS else ():
                     quantiles[row.is_time].add_metric((*labels, name[1:]), value / unit)
             elif row.of:
-                sums.add_metric(labels, row.hits, row.total or 0)
+                for family, number in zip(sums, (row.hits, row.total or 0)):
+                    family.add_metric(labels, number)
             else:
                 keyed.add_metric(labels, row.hits)
-        yield from (one for one in (keyed, sums, values, times, *quantiles) if one.samples)
+        yield from (one for one in (keyed, *sums, values, times, *quantiles) if one.samples)
 
     def _rows(self) -> Iterator[tuple[tuple[str, str, str], Row]]:
         """Yield the tables' rows with their labels."""
