@@ -83,6 +83,13 @@ def test_what_is_lost_is_counted_and_said(scene: Any, usdtbuild: Any, tmp_path: 
     assert len(kept) == 800_000 - int(total[1]) > 0
 
 
+def test_what_is_lost_is_said_under_quiet_too(scene: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    """A script would take what is there for all that there was."""
+    words = ("--engine", "patch", "--buffer", 1, "-P", "scene:eight", "-o", tmp_path / "hits.jsonl", "-q")
+    said = usdtbuild("trace", *words, "--", scene("pie"), 800_000, 1).stderr
+    assert re.fullmatch(r"usdtbuild: warning: \d+ of 800000 hits were lost, because .*\n", said)
+
+
 @pytest.mark.parametrize(
     ("scope", "owner", "said"),
     [

@@ -196,7 +196,7 @@ class Ordered(click.Command):
 @click.option("--user", default="", metavar="NAME", callback=checked.text,
               help="As root: run the command and write files as this user.")  # fmt: skip
 @click.option("--require-hits", is_flag=True, help="Exit with 4 if there was no hit, or some may be missing.")
-@click.option("-q", "--quiet", is_flag=True, help="Show what was asked for, and no messages but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="No messages but errors and lost hits.")
 @click.option("-v", "--verbose", is_flag=True, help="Say which engine does what, and what it cost.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARGS...]")
 def command(

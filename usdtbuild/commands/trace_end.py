@@ -76,9 +76,10 @@ def tell(
         if unseen and limit is not None:
             filtered = f", some of them perhaps before the last of these {limit}"
         cure = "makes more room" + ("" if unseen else ", --count needs none")
-        remark(
-            f"warning: {sum(report.lost)} of {sum(report.hits)} hits were lost, because they came"
-            f" faster than they could be read{filtered}; --buffer {cure}"
+        echo(
+            f"usdtbuild: warning: {sum(report.lost)} of {sum(report.hits)} hits were lost, because they came"
+            f" faster than they could be read{filtered}; --buffer {cure}",
+            err=True,  # also with --quiet: what is shown doesn't say what it lacks
         )
     for target, count, lost in zip(report.targets, report.hits, report.lost) if verbose else ():
         if lost:
