@@ -51,6 +51,7 @@ class Outputs:
         self._nameless: list[tuple[int, str]] = []  # descriptors of files without a name, and the names they will have
         self._made: list[str] = []  # folders that weren't there
         self._folder = ""  # private, for what can't be staged beside its destination
+        self.is_dropped = False  # whether all files shall be as they were before, whatever is written
 
     def __enter__(self) -> Outputs:
         return self
@@ -119,21 +120,22 @@ class Outputs:
         return f"{self._folder}/{len(self._staged)}-{os.path.basename(path)[-80:]}"
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        wanted = kind is None and not self.is_dropped
         try:
             if isinstance(error, InputError):
                 for each in self._staged.values():
                     if error.where == each.path:  # of which the user knows nothing
                         raise InputError(each.destination.named, error.what, error.cure) from None
             while self._nameless:
-                _give_name(*self._nameless.pop(), wanted=kind is None)
-            if kind is None:
+                _give_name(*self._nameless.pop(), wanted=wanted)
+            if wanted:
                 self._commit([each for each in self._staged.values() if _is_written(each)])
                 if not self._folder:
                     self._staged.clear()  # each has been renamed
         finally:
             for each in self._staged.values():
                 _remove(each.path)
-            for folder in [*([self._folder] if self._folder else []), *(self._made if kind is not None else [])]:
+            for folder in [*([self._folder] if self._folder else []), *([] if wanted else self._made)]:
                 _remove_folder(folder)
 
     def _commit(self, written: list[_Staged]) -> None:

@@ -129,6 +129,24 @@ def test_a_pattern_that_matches_nothing_is_an_error(trace: Any, words: tuple[str
     assert f"nothing has matched {words[-2]} {words[-1]}\n" in done.stderr
 
 
+@pytest.mark.parametrize(("words", "name"), [(("-P", "x:y"), "x.csv"), (("-F", "mian"), "x.jsonl"),
+                                             (("--report", "-F", "mian"), "x.report.json")])  # fmt: skip
+def test_where_nothing_matches_a_file_is_as_it_was(
+    usdtbuild: Any, server: Path, tmp_path: Path, words: tuple[str, ...], name: str
+) -> None:
+    (tmp_path / name).write_text("old")
+    usdtbuild("trace", *words, "-o", name, "--", server, 1, 1, 0, cwd=tmp_path, code=1)
+    assert (tmp_path / name).read_text() == "old"
+
+
+def test_what_matches_is_written_beside_what_does_not(usdtbuild: Any, server: Path, tmp_path: Path) -> None:
+    words = ("-P", "x:y", "-o", "x.csv", "-o", "x.ctf")
+    usdtbuild("trace", *words, "--", server, 1, 1, 0, cwd=tmp_path, code=1)
+    assert list(tmp_path.iterdir()) == []
+    usdtbuild("trace", "-P", "server:*", *words, "--", server, 1, 1, 0, cwd=tmp_path, code=1)
+    assert {one.name for one in tmp_path.iterdir()} == {"x.csv", "x.ctf"}
+
+
 @pytest.mark.parametrize(("more", "code"), [((), 0), (("-P", "x:y"), 1)])
 def test_what_a_command_loads_later_is_not_missed_before(
     scene: Any, usdtbuild: Any, more: tuple[str, ...], code: int

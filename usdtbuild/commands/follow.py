@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..api import Asked
+    from ..outputs import Outputs
     from ..tracing.follower import Follower
     from ..tracing.job import Job
     from ..tracing.model import Report, Target
@@ -107,7 +108,7 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
         with tracer_for(job) as tracer, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             for note in output.notes:
                 remark(note)
-            code = _trace(Follower(tracer, output, sieve, asked.limit), until)
+            code = _trace(Follower(tracer, output, sieve, asked.limit), until, staged)
     except EarlyError as early:
         return early.told()
     except InputError as error:
@@ -117,7 +118,7 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
     return code
 
 
-def _trace(follower: Follower, until: Until) -> int:
+def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
     from ..tracing.absent import absent, unmatched
     from ..tracing.retyped import unused
@@ -161,7 +162,8 @@ def _trace(follower: Follower, until: Until) -> int:
         remark(f"warning: {session.left_out} hits were seen and are left out{cure}")
     if follower.limit is not None and (beyond := sum(report.counts) - follower.limit) > 0:
         remark(f"{beyond} more hits than --limit came before the trace ended, and are counted, too")
-    code = code_of(stopped, ended) or bool(never or output.has_failed or (report.refusals and not report.targets))
+    staged.is_dropped = is_nothing = not report.targets and bool(never or report.refusals)
+    code = code_of(stopped, ended) or bool(never or output.has_failed or is_nothing)
     if until.require_hits and not code and (why := _incomplete(report)):
         echo(f"usdtbuild: {why} (--require-hits)", err=True)
         return _NO_HITS

@@ -550,6 +550,7 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
         tree, found = session.tree(), session.report()
         for name, descriptor in zip(outputs, files):
             _write(name, descriptor, report_json(tree))
+        staged.is_dropped = is_nothing = bool(not found.targets and (job.wanted.functions or job.wanted.modules))
     is_there = _show_chosen(shown, tree, found, job.cut, job.cut)
     tell_many(found.targets)
     for refusal in found.refusals if not found.targets else ():
@@ -572,5 +573,4 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
     if tree.lost:
         remark(f"warning: there was no room for {tree.lost} ways through the program")
     sys.stdout.flush()
-    is_missing = never or not is_there or (not found.targets and (job.wanted.functions or job.wanted.modules))
-    return code_of(stopped, found.exit_code) or bool(is_missing)
+    return code_of(stopped, found.exit_code) or bool(never or not is_there or is_nothing)
