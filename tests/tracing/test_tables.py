@@ -323,7 +323,7 @@ def test_counts_as_rows(ending: str, rows: int) -> None:
     assert len(lines_) == rows
     assert lines_[-1] in {
         '{"probe": "server:t01", "kind": "probe", "module": "/opt/server", "hits": 0, "exact": false, "lost": 0}',
-        "server:t01,probe,/opt/server,0,0,0",
+        "server:t01,probe,/opt/server,0,false,0",
     }
 
 

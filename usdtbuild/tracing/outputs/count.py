@@ -176,5 +176,6 @@ class CountFile(Output):
             table = csv.writer(self._stream, lineterminator="\n")
             table.writerow(("probe", "kind", "module", "hits", "exact", "lost"))
             table.writerows(
-                [cell(value) if isinstance(value, str) else int(value) for value in row.values()] for row in rows
+                [cell(value) if isinstance(value, str) else str(value).lower() for value in row.values()]
+                for row in rows
             )
