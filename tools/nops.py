@@ -54,13 +54,13 @@ def table() -> str:
         marks = [(code, name) for code, name in one.pads if not name.startswith("pac")]
         return "".join(_rows(_forms(marks) if pads else one.long_nops or _forms(one.nops)))
 
-    text = HEAD + f"enum {{ LIVE_LONGEST_NOP = {LONGEST_NOP} }};\n"
+    text = HEAD + f"enum {{ LIVE_LONGEST_NOP = {LONGEST_NOP} }};\n\n/* clang-format off */\n"
     for pads in (False, True):
-        text += f"\nstatic const live_nop live_{'pads' if pads else 'nops'}[] = {{\n"
+        text += f"static const live_nop live_{'pads' if pads else 'nops'}[] = {{\n"
         for number, (condition, names) in enumerate(MACHINES.items()):
             found = "".join(rows(known[name], pads) for name in names)
             text += f"#{'elif' if number else 'if'} {condition}\n{found}"
-        text += "#endif\n\t{{0}, 0, {0}, 0, 0}\n};\n"
+        text += "#endif\n\t{{0}, 0, {0}, 0, 0}\n};\n" + ("/* clang-format on */\n" if pads else "\n")
     return text
 
 

@@ -1,15 +1,16 @@
 /*
- * aarch64: 64-bit Arm, in phones, servers and small computers. Instructions have four bytes and are aligned to four; code is little-endian. Arguments
- * travel in x0 to x7, results in x0, x1; x30 is the return address; nothing below the stack pointer is in use (AAPCS64, 6.1 and 6.4).
+ * aarch64: 64-bit Arm, in phones, servers and small computers. Instructions have four bytes and are aligned to four; code is little-endian.
+ * Arguments travel in x0 to x7, results in x0, x1; x30 is the return address; nothing below the stack pointer is in use (AAPCS64, 6.1 and
+ * 6.4).
  *
- * Of the instructions that may be replaced by each other while other threads run them, with no more than cache maintenance (Arm ARM B2.2.5),
- * two are NOP and B. So a site, and an entry, is one aligned store: `nop` becomes `b trampoline`, and back. A tail's RET is not among
- * them, nor is that of the dynamic linker's hook: there the page is exchanged (text.c). Whether flags are alive at a site isn't known, so trampolines keep them
- * too.
+ * Of the instructions that may be replaced by each other while other threads run them, with no more than cache maintenance (Arm ARM
+ * B2.2.5), two are NOP and B. So a site, and an entry, is one aligned store: `nop` becomes `b trampoline`, and back. A tail's RET is not
+ * among them, nor is that of the dynamic linker's hook: there the page is exchanged (text.c). Whether flags are alive at a site isn't
+ * known, so trampolines keep them too.
  *
- * AN ENTRY's NOP stands behind `bti c`, where indirect calls land, and before `paciasp`, which signs x30. So x30 is still as the caller left it when the
- * trampoline runs, and the address of a thunk in its place is signed and checked by the body as any other is. A thunk is reached by `br x17` and begins with
- * `bti c`; the body is reached by a direct branch, from a trampoline whose page isn't guarded.
+ * AN ENTRY's NOP stands behind `bti c`, where indirect calls land, and before `paciasp`, which signs x30. So x30 is still as the caller
+ * left it when the trampoline runs, and the address of a thunk in its place is signed and checked by the body as any other is. A thunk is
+ * reached by `br x17` and begins with `bti c`; the body is reached by a direct branch, from a trampoline whose page isn't guarded.
  */
 
 #include "internal.h"
@@ -92,7 +93,8 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 extern void live_arm64_hit(void) LIVE_HIDDEN;
 extern void live_arm64_enter(void) LIVE_HIDDEN;
 
-/* Sites and entries both count, and call if handlers are wanted. A trampoline's last words are the count's place, the point's, and what is called. */
+/* Sites and entries both count, and call if handlers are wanted. A trampoline's last words are the count's place, the point's, and what is
+ * called. */
 static const uint32_t common_code[] = {
 	0xa9be47f0, /* stp x16, x17, [sp, #-32]! */
 	0xa9017bef, /* stp x15, x30, [sp, #16] */
@@ -282,7 +284,8 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_arm64_hit,.-live_arm64_hit\n"
 
-	/* A function is entered. As before, but flags are dead; x30 of the function's is the trampoline's [sp, 24], and x17 comes back as the thunk or 0. */
+	/* A function is entered. As before, but flags are dead; x30 of the function's is the trampoline's [sp, 24], and x17 comes back as the
+	 * thunk or 0. */
 	".globl live_arm64_enter\n.hidden live_arm64_enter\n.type live_arm64_enter,@function\n"
 	"live_arm64_enter:\n"
 	"	.cfi_startproc\n"
@@ -314,7 +317,8 @@ __asm__(
 	"	.cfi_endproc\n"
 	".size live_arm64_enter,.-live_arm64_enter\n"
 
-	/* A body returned to the thunk that x16 tells. Its results are kept, and the real return address is gone to as if by the body's own return. */
+	/* A body returned to the thunk that x16 tells. Its results are kept, and the real return address is gone to as if by the body's own
+	 * return. */
 	".type live_arm64_leave,@function\n"
 	"live_arm64_leave:\n"
 	"	.cfi_startproc\n"
@@ -338,9 +342,9 @@ __asm__(
 	".size live_arm64_leave,.-live_arm64_leave\n"
 
 	/*
-	 * Thunks: `call` the body, which so returns as predictors and guarded control stacks expect. The first 16 bytes of a page hold how far the
-	 * page's return addresses are from it. Unwinders find a thunk's by that: with A the address in it, without a signature in its upper bits, at
-	 * (A & -4096) + *(A & -4096) + (A & 0xff0). As on x86-64 the frame is marked as a signal's, and gets the address of the call.
+	 * Thunks: `call` the body, which so returns as predictors and guarded control stacks expect. The first 16 bytes of a page hold how far
+	 * the page's return addresses are from it. Unwinders find a thunk's by that: with A the address in it, without a signature in its upper
+	 * bits, at (A & -4096) + *(A & -4096) + (A & 0xff0). As on x86-64 the frame is marked as a signal's, and gets the address of the call.
 	 */
 	".balign 4096\n"
 	".globl live_thunks\n.hidden live_thunks\n"

@@ -1,26 +1,29 @@
 /*
- * 32-bit Arm from version 7 on, little-endian: A32 and Thumb, which call each other. Instructions of A32 are one aligned word; those of Thumb are one or
- * two halves, at even addresses. Arguments travel in r0 to r3, the result in r0, r1; r14 (lr) is the return address, whose bit 0 says Thumb;
- * nothing below the stack pointer is in use (AAPCS32, 6.1 and 6.2.1). Which of both a point is in, its bytes say: no NOP of one is a NOP of the other.
+ * 32-bit Arm from version 7 on, little-endian: A32 and Thumb, which call each other. Instructions of A32 are one aligned word; those of
+ * Thumb are one or two halves, at even addresses. Arguments travel in r0 to r3, the result in r0, r1; r14 (lr) is the return address, whose
+ * bit 0 says Thumb; nothing below the stack pointer is in use (AAPCS32, 6.1 and 6.2.1). Which of both a point is in, its bytes say: no NOP
+ * of one is a NOP of the other.
  *
- * Few instructions may be replaced by each other while other threads run them: of A32 NOP and B, of Thumb NOP and B of one half (Arm ARM for v7-A, A3.5.4). `mov r0, r0`
- * and `mov r8, r8`, which sites have because every processor knows them, aren't NOP; so at sites, the page is exchanged (text.c): no memory that is code
- * changes, and a thread fetches all of an instruction before or after.
+ * Few instructions may be replaced by each other while other threads run them: of A32 NOP and B, of Thumb NOP and B of one half (Arm ARM
+ * for v7-A, A3.5.4). `mov r0, r0` and `mov r8, r8`, which sites have because every processor knows them, aren't NOP; so at sites, the page
+ * is exchanged (text.c): no memory that is code changes, and a thread fetches all of an instruction before or after.
  *
  *     A32, call    mov r0, r0              b trampoline        32 MB
  *     A32, tail    bx lr                   b trampoline
  *     Thumb, tail  bx lr; mov r8, r8       b.w trampoline      16 MB; nothing runs the second half alone
  *     Thumb, call  mov r8, r8; mov r8, r8  b.w landing
  *
- * In the last one a thread may stand between the halves. So the second half of its jump must do nothing by itself: bf00 is `nop`, and as a second half leaves
- * the distance its multiples of 4 KB (within 4 MB); so is b000, `add sp, #0`, from 4 to 8 MB. Landings are memory at such a distance of all sites (mirrors.c),
- * and go to the trampoline. A site across two pages has two steps: on, its second half is exchanged first, then the first; off, the other way. Every state in
- * between is NOPs or the jump, whoever stands where.
+ * In the last one a thread may stand between the halves. So the second half of its jump must do nothing by itself: bf00 is `nop`, and as a
+ * second half leaves the distance its multiples of 4 KB (within 4 MB); so is b000, `add sp, #0`, from 4 to 8 MB. Landings are memory at
+ * such a distance of all sites (mirrors.c), and go to the trampoline. A site across two pages has two steps: on, its second half is
+ * exchanged first, then the first; off, the other way. Every state in between is NOPs or the jump, whoever stands where.
  *
- * AN ENTRY of A32 is `nop`, which becomes `b trampoline`: one aligned store, both in the list. One of Thumb is one half, `nop`, behind padding of four bytes or
- * more: first `b.w trampoline` goes into the padding, which nothing runs, then `b padding` in place of `nop`, both of one half and in the list.
+ * AN ENTRY of A32 is `nop`, which becomes `b trampoline`: one aligned store, both in the list. One of Thumb is one half, `nop`, behind
+ * padding of four bytes or more: first `b.w trampoline` goes into the padding, which nothing runs, then `b padding` in place of `nop`, both
+ * of one half and in the list.
  *
- * Trampolines are A32, and begin with the way there from Thumb. They keep all registers and flags: r12 has a nested function's frame at its entry.
+ * Trampolines are A32, and begin with the way there from Thumb. They keep all registers and flags: r12 has a nested function's frame at its
+ * entry.
  */
 
 #include "internal.h"
@@ -242,7 +245,8 @@ static int half(live_store *store, uintptr_t at, uint32_t old, uint32_t value, i
 	return live_store_at(store, at, &halves[0], &halves[1], 2);
 }
 
-/* Two halves in two pages: the second is there before the first, and goes after it. Who stands there instead is seen before anything is exchanged. */
+/* Two halves in two pages: the second is there before the first, and goes after it. Who stands there instead is seen before anything is
+ * exchanged. */
 static int divided_step(uintptr_t at, uint32_t off, uint32_t jump, int on, int step, live_store *store)
 {
 	if (step > 1)
@@ -379,7 +383,8 @@ static int begins(uintptr_t function, uintptr_t at)
 	return function & 1 && next == at;
 }
 
-/* Each half is read as both; of a branch that goes where none may, the function that it stands in, or a mapping symbol before, says which it is. */
+/* Each half is read as both; of a branch that goes where none may, the function that it stands in, or a mapping symbol before, says which
+ * it is. */
 void live_machine_jumps(const live_segment *code, live_guard *guard)
 {
 	uintptr_t at, function;

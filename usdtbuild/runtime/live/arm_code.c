@@ -25,8 +25,9 @@ static __attribute__((constructor(101))) void look_at_processor(void)
 /* -- unwinding ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Unwinders of this machine go by tables of their own kind (EHABI), whose entries for thunks and live_arm_enter name this function: it says which frame comes
- * next, after a thunk's the one of the real return address. The unwinder's functions are libgcc's; who has none of them doesn't unwind.
+ * Unwinders of this machine go by tables of their own kind (EHABI), whose entries for thunks and live_arm_enter name this function: it says
+ * which frame comes next, after a thunk's the one of the real return address. The unwinder's functions are libgcc's; who has none of them
+ * doesn't unwind.
  */
 extern int _Unwind_VRS_Get(void *context, int registers, uint32_t number, int kind, void *value) __attribute__((weak));
 extern int _Unwind_VRS_Set(void *context, int registers, uint32_t number, int kind, void *value) __attribute__((weak));
@@ -57,8 +58,9 @@ LIVE_HIDDEN __attribute__((used)) LIVE_PLAIN int live_arm_personality(int state,
 /* -- code --------------------------------------------------------------------------------------------------------- */
 
 /*
- * live_arm_save leaves r4 as the stack pointer before, and below it fpscr and the floating-point registers that C code may change: d0 to d7, d16 to d31. These are
- * written as words, since compilers for processors without them don't know them. Both keep r0 and, but for r1 to r3, all else.
+ * live_arm_save leaves r4 as the stack pointer before, and below it fpscr and the floating-point registers that C code may change: d0 to
+ * d7, d16 to d31. These are written as words, since compilers for processors without them don't know them. Both keep r0 and, but for r1 to
+ * r3, all else.
  */
 #if defined(__thumb__)
 #define STATE ".thumb\n"

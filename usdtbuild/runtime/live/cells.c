@@ -1,13 +1,14 @@
 /*
  * Counting without a locked instruction: each thread has a block of cells of its own, one cell for each point.
  *
- * A trampoline loads this thread's block from thread-local storage and adds 1 in one instruction. No other thread writes there, and a signal
- * comes before an instruction or after it, so no hit is lost; a lock prefix, which costs several times as much as all the rest, isn't needed. A
- * point's count is the sum of its cells in all blocks, and of the word that is added to with a lock where there is no block (`point->count`).
+ * A trampoline loads this thread's block from thread-local storage and adds 1 in one instruction. No other thread writes there, and a
+ * signal comes before an instruction or after it, so no hit is lost; a lock prefix, which costs several times as much as all the rest,
+ * isn't needed. A point's count is the sum of its cells in all blocks, and of the word that is added to with a lock where there is no block
+ * (`point->count`).
  *
- * Blocks are never given back, and never set to zero: when a thread ends, its block, with all that it has counted, goes to the next thread that needs
- * one. So nothing must run when a thread ends, and nothing that ends at the wrong moment can lose a hit. Whether a thread has ended the kernel says: there is
- * no thread with its number any more.
+ * Blocks are never given back, and never set to zero: when a thread ends, its block, with all that it has counted, goes to the next thread
+ * that needs one. So nothing must run when a thread ends, and nothing that ends at the wrong moment can lose a hit. Whether a thread has
+ * ended the kernel says: there is no thread with its number any more.
  *
  *     fork        the child's one thread keeps its block, as a copy; the others' are free (live_cells_forked). A child that was made
  *                 by the bare system call, or shares memory (vfork), is told by its process number: it takes nobody's block, and
@@ -17,9 +18,10 @@
  *
  * A thread's first hit makes system calls (gettid, getpid, mmap; tgkill when there are many blocks), so where a seccomp filter is, counts
  * are locked. A program that confines itself later most often does so in the thread that has switched on, which has its block by then
- * (live_give_cells). Counts are locked, too, when they are shared with another process, which may be a child that shares them, too; and on machines whose
- * memory can't be added to in one instruction. What can't be covered: two threads that share one thread-local storage (a bare
- * clone() without CLONE_SETTLS), which libc can't cover either, and a handler of a signal that continues what it has interrupted on another thread.
+ * (live_give_cells). Counts are locked, too, when they are shared with another process, which may be a child that shares them, too; and on
+ * machines whose memory can't be added to in one instruction. What can't be covered: two threads that share one thread-local storage (a
+ * bare clone() without CLONE_SETTLS), which libc can't cover either, and a handler of a signal that continues what it has interrupted on
+ * another thread.
  *
  * Knows nothing of what is counted. Other machines have locked additions; here is nothing for them.
  */

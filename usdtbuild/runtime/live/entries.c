@@ -2,8 +2,8 @@
  * A module's patchable functions: its file's tables of entries, held against its symbols and the bytes in memory.
  *
  * The reasons are those of `usdtbuild functions` (docs/functions.md), found in the same way: each entry is measured; the N,M that most
- * entries have is what all are held to; the first thing that is wrong is the reason. Then every branch of the code is looked at, for one that goes
- * into a padding or between an entry's NOPs. Functions without an entry are not points.
+ * entries have is what all are held to; the first thing that is wrong is the reason. Then every branch of the code is looked at, for one
+ * that goes into a padding or between an entry's NOPs. Functions without an entry are not points.
  */
 
 #include "internal.h"

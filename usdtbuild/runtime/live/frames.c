@@ -7,14 +7,15 @@
  *                           --> thunk k: `call` the function's body, which finds its stack as it should be
  *     body returns          --> thunk k: live_leave() says where to go on
  *
- * The thunk tells which frame it is, so a coroutine may return on another thread, and an unwinder can find
- * the real return address at a place that follows from the thunk's address. A function that is entered by a jump from another has its frame
- * return to where that one's does, and end it: an unwinder that found a thunk behind a thunk couldn't tell the second from the frame
- * behind it (libgcc: both end at the same place, and are a signal's callers). Frames that longjmp or an exception left are found when
- * their place on the stack is used again.
+ * The thunk tells which frame it is, so a coroutine may return on another thread, and an unwinder can find the real return address at a
+ * place that follows from the thunk's address. A function that is entered by a jump from another has its frame return to where that one's
+ * does, and end it: an unwinder that found a thunk behind a thunk couldn't tell the second from the frame behind it (libgcc: both end at
+ * the same place, and are a signal's callers). Frames that longjmp or an exception left are found when their place on the stack is used
+ * again.
  *
  * Each thread owns blocks of 8 frames. Only the owner takes frames from a block; whoever ends a frame of another thread's block says so in
- * an atomic mask. A thread that comes back from a deep call keeps a few of its blocks for the next, while there are enough for other threads. A signal handler that interrupts any of this sees `inside` set, and only counts.
+ * an atomic mask. A thread that comes back from a deep call keeps a few of its blocks for the next, while there are enough for other
+ * threads. A signal handler that interrupts any of this sees `inside` set, and only counts.
  */
 
 #include "internal.h"
@@ -64,7 +65,8 @@ static __thread thread mine __attribute__((tls_model("initial-exec")));
 
 /* -- handlers --------------------------------------------------------------------------------------------------- */
 
-/* More than one handler, or one that may change errno, which belongs to the interrupted code. Where errno is stays the same for a thread. */
+/* More than one handler, or one that may change errno, which belongs to the interrupted code. Where errno is stays the same for a
+ * thread. */
 static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) void call_all(
 	const live_actions *actions, const usdt_live_hit *hit)
 {
@@ -164,8 +166,8 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void know(thread *self)
 /* -- handlers that are left ---------------------------------------------------------------------------------------- */
 
 /*
- * Whether the handler that this thread was in when something is hit at `here` has been left by longjmp: what it hits itself, and what signals hit that
- * interrupt it, is deeper on the thread's own stack. What is on another stack tells nothing.
+ * Whether the handler that this thread was in when something is hit at `here` has been left by longjmp: what it hits itself, and what
+ * signals hit that interrupt it, is deeper on the thread's own stack. What is on another stack tells nothing.
  */
 static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE int was_left(thread *self, uintptr_t here)
 {
@@ -321,9 +323,9 @@ static __attribute__((constructor)) void make_key(void)
 }
 
 /*
- * Take dead frames off the chain, seen from a call whose return address `back` stands at `slot`. Dead is what another thread has
- * ended; what stood at this same place, unless `back` is its thunk (a tail call: the caller's frame still returns); and what is deeper
- * on the thread's own stack, where its thunk's address isn't any more. Only that stack is read: memory there, once used, stays mapped. Where the
+ * Take dead frames off the chain, seen from a call whose return address `back` stands at `slot`. Dead is what another thread has ended;
+ * what stood at this same place, unless `back` is its thunk (a tail call: the caller's frame still returns); and what is deeper on the
+ * thread's own stack, where its thunk's address isn't any more. Only that stack is read: memory there, once used, stays mapped. Where the
  * address isn't on the stack (LIVE_LINK), what is deeper waits for sweep().
  */
 static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void bury(thread *self, const uintptr_t *slot, uintptr_t back)
@@ -348,9 +350,10 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void bury(thread *self, const
 }
 
 /*
- * Take all dead frames off the chain. Of frames on a thread's own stack, one that was entered earlier and is deeper than another is dead: at the other's
- * entry nothing deeper was alive. So the chain is read from the newest, which is the call at `slot` that returns to `back`. Frames of a signal stack, which
- * may lie within the thread's own, are left out. Reading the chain costs as much as it is long, so the next time is when it may be twice as long.
+ * Take all dead frames off the chain. Of frames on a thread's own stack, one that was entered earlier and is deeper than another is dead:
+ * at the other's entry nothing deeper was alive. So the chain is read from the newest, which is the call at `slot` that returns to `back`.
+ * Frames of a signal stack, which may lie within the thread's own, are left out. Reading the chain costs as much as it is long, so the next
+ * time is when it may be twice as long.
  */
 static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void sweep(thread *self, const uintptr_t *slot, uintptr_t back)
 {

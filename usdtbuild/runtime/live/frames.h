@@ -19,7 +19,8 @@
 
 /*
  * LIVE_THUNK_CALL: what a thunk has up to where the body returns to, in bytes. LIVE_LINK: the machine passes the return address in a
- * register, which entry trampolines save as this one; a frame's `slot` is then only the stack pointer at the entry. Elsewhere the address is in `*slot`.
+ * register, which entry trampolines save as this one; a frame's `slot` is then only the stack pointer at the entry. Elsewhere the address
+ * is in `*slot`.
  */
 #if defined(__x86_64__)
 #define LIVE_THUNK_CALL 6
@@ -53,8 +54,8 @@ typedef struct live_return {
 } live_return;
 
 /*
- * The rows of all thunks, for the machine's assembly: before the 255 of a page, which each are `code` of 16 bytes, how far its return addresses are
- * from there. In `code`, live_returns+live_place is its own.
+ * The rows of all thunks, for the machine's assembly: before the 255 of a page, which each are `code` of 16 bytes, how far its return
+ * addresses are from there. In `code`, live_returns+live_place is its own.
  */
 #define LIVE_THUNKS(code) \
 	".set live_place, 0\n" \

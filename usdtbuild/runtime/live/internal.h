@@ -36,7 +36,9 @@
 #endif
 #endif
 #ifdef LIVE_SANITIZES_THREADS
+/* clang-format off */
 #error "the files of usdt_live.h run in the middle of other code and write where ThreadSanitizer has no shadow: compile these files with -fno-sanitize=thread (the program itself may have it)"
+/* clang-format on */
 #endif
 
 #include "usdt_live.h" /* first: it may say that this can't be compiled */
@@ -250,7 +252,8 @@ LIVE_HIDDEN int live_at_fork(void (*before)(void), void (*after)(void), void (*c
 /* Whether a call is passed over, without a frame; NULL: none is. */
 typedef int live_decliner(live_point *point, const uintptr_t *registers, const uintptr_t *slot);
 LIVE_HIDDEN extern live_decliner *live_declines;
-enum { LIVE_COUNTED = 1 << 8 }; /* a flag of rules: their handlers count hits themselves, where trampolines leave that to what they call */
+/* A flag of rules: their handlers count hits themselves, where trampolines leave that to what they call. */
+enum { LIVE_COUNTED = 1 << 8 };
 
 /* -- text.c ----------------------------------------------------------------------------------------------------- */
 
@@ -300,12 +303,14 @@ LIVE_HIDDEN uint64_t live_sum_cells(uint32_t cell);
 LIVE_HIDDEN void live_cells_forked(void);
 LIVE_HIDDEN const char *live_why_locked(void);
 #else
+/* clang-format off */
 static inline void live_give_cells(void) { }
 static inline uint32_t live_take_cells(uint32_t count) { return count ? 0 : 0; }
 static inline void live_return_cells(uint32_t start, uint32_t count) { (void)start; (void)count; }
 static inline uint64_t live_sum_cells(uint32_t cell) { return cell ? 0 : 0; }
 static inline void live_cells_forked(void) { }
 static inline const char *live_why_locked(void) { return "this machine's memory isn't added to in one instruction"; }
+/* clang-format on */
 #endif
 
 /* What a point has been hit. */
@@ -328,7 +333,8 @@ LIVE_HIDDEN void live_seal_landings(live_module *module, live_point **list, size
 LIVE_HIDDEN int live_number(const char **at, const char *end, int32_t *value);
 /* Read the rest of a place in memory, behind its register: `]`, or `, 8]`, or `, #8]`; 0 if it isn't one. */
 LIVE_HIDDEN int live_index(const char **at, const char *end, int32_t *offset);
-/* For live_machine_step(), which they are as good as: a store, if `old` (unless NULL) stands there; one into padding, which nothing runs. */
+/* For live_machine_step(), which they are as good as: a store, if `old` (unless NULL) stands there; one into padding, which nothing
+ * runs. */
 LIVE_HIDDEN int live_store_at(live_store *store, uintptr_t at, const void *old, const void *bytes, unsigned size);
 LIVE_HIDDEN int live_store_padding(live_store *store, uintptr_t at, const void *bytes, unsigned size);
 /* live_machine_step() where one store of an aligned word does it: `off` and `jump` are the words. */

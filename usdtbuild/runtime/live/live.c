@@ -63,8 +63,8 @@ static int lock(void)
 }
 
 /*
- * How many threads look through the dynamic linker's list, and how often this one does: a child must not inherit the dynamic linker's lock, which
- * nobody would give back. Each looks at the lock after it has said so, and who forks counts them after it has taken the lock.
+ * How many threads look through the dynamic linker's list, and how often this one does: a child must not inherit the dynamic linker's lock,
+ * which nobody would give back. Each looks at the lock after it has said so, and who forks counts them after it has taken the lock.
  */
 static int looking;
 static __thread int own_looks __attribute__((tls_model("initial-exec")));
@@ -84,8 +84,8 @@ static int look_for_modules(void)
 }
 
 /*
- * Take the lock, and look for modules that came or went. The dynamic linker's lock comes first, and nobody waits for ours with it, or for it with
- * ours: a handler may run in a callback of dl_iterate_phdr.
+ * Take the lock, and look for modules that came or went. The dynamic linker's lock comes first, and nobody waits for ours with it, or for
+ * it with ours: a handler may run in a callback of dl_iterate_phdr.
  */
 static int lock_and_scan(int *changed)
 {
@@ -137,8 +137,8 @@ static void in_child(void)
 #if defined(USDT_LIVE_ANY_LIBC) && defined(__GLIBC__)
 
 /*
- * The library to preload is compiled with glibc and loaded by what the program has: musl ignores versions of symbols, and takes glibc's names of
- * libraries for its own, but has pthread_atfork, which is no symbol of glibc's, and not what that calls.
+ * The library to preload is compiled with glibc and loaded by what the program has: musl ignores versions of symbols, and takes glibc's
+ * names of libraries for its own, but has pthread_atfork, which is no symbol of glibc's, and not what that calls.
  */
 extern int pthread_atfork(void (*)(void), void (*)(void), void (*)(void)) __attribute__((weak));
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
@@ -370,8 +370,9 @@ static int apply(unsigned kinds, uint32_t key)
 }
 
 /*
- * Points that are on, and that others have changed since. While their breakpoint stands there, nothing is counted, and the point says so. When they
- * take it out they put back what the file has, which is the state of a point that is off: it is switched on again, as any that is off.
+ * Points that are on, and that others have changed since. While their breakpoint stands there, nothing is counted, and the point says so.
+ * When they take it out they put back what the file has, which is the state of a point that is off: it is switched on again, as any that is
+ * off.
  */
 static void mend(live_module *module, uint32_t key)
 {
@@ -685,12 +686,14 @@ int usdt_live_report(char *text, size_t size)
 	usdt_live_refresh();
 	usdt_live_each(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS, "*", count_refusal, &r);
 	usdt_live_get_statistics(&s);
+	/* clang-format off */
 	tell(&all,
 		"%u points in %u modules, %u on\nlast call: %u matched, %u switched, %u refused, %u changed by others, %.3f ms, %.3f of them reading\n"
 		"handlers: %llu skipped, %llu returns too deep, %llu abandoned\n",
 		s.points, s.modules, s.on, s.matched, s.switched, s.refused, s.taken, (double)s.nanoseconds / 1e6,
 		(double)s.reading_nanoseconds / 1e6, (unsigned long long)s.skipped, (unsigned long long)s.too_deep,
 		(unsigned long long)s.abandoned);
+	/* clang-format on */
 	if (s.locked)
 		tell(&all, "%u counted with locked additions: %s\n", s.locked,
 			live_is_shared() ? "another process reads the counts" : live_why_locked());

@@ -1,8 +1,8 @@
 /*
  * Which files are loaded, and what can be switched in each.
  *
- * dl_iterate_phdr names the modules; each one's file is mapped, compared with memory by its build id, read, and unmapped. The dynamic linker
- * calls an empty function whenever its list has changed, for debuggers (r_debug.r_brk): a jump there tells us of libraries before
+ * dl_iterate_phdr names the modules; each one's file is mapped, compared with memory by its build id, read, and unmapped. The dynamic
+ * linker calls an empty function whenever its list has changed, for debuggers (r_debug.r_brk): a jump there tells us of libraries before
  * their constructors run, and of those that are gone. Static programs are one module.
  */
 
@@ -463,8 +463,8 @@ static void hook(void)
 }
 
 /*
- * From now on, hear of every dlopen and dlclose, if this machine and this dynamic linker allow: glibc's may be asked for its list while it calls the
- * empty function, because its lock knows its owner; musl's would wait for itself.
+ * From now on, hear of every dlopen and dlclose, if this machine and this dynamic linker allow: glibc's may be asked for its list while it
+ * calls the empty function, because its lock knows its owner; musl's would wait for itself.
  */
 void live_watch_linker(void)
 {

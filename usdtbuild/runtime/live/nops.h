@@ -2,6 +2,7 @@
 
 enum { LIVE_LONGEST_NOP = 15 };
 
+/* clang-format off */
 static const live_nop live_nops[] = {
 #if defined(__x86_64__)
 	{{0x66, 0x66}, 14, {0x90}, 1, 0},
@@ -47,3 +48,4 @@ static const live_nop live_pads[] = {
 #endif
 	{{0}, 0, {0}, 0, 0}
 };
+/* clang-format on */

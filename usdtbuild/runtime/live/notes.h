@@ -1,5 +1,6 @@
 /*
- * What is known of a module's probes by name while it is read: shared by notes.c, which reads its file, and table.c, which reads its memory.
+ * What is known of a module's probes by name while it is read: shared by notes.c, which reads its file, and table.c, which reads its
+ * memory.
  */
 
 #ifndef USDT_LIVE_NOTES_H

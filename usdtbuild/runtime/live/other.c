@@ -1,5 +1,6 @@
 /*
- * Machines without a protocol of their own here: every function of usdt_live.h works and says USDT_LIVE_BAD_MACHINE, and there are no points.
+ * Machines without a protocol of their own here: every function of usdt_live.h works and says USDT_LIVE_BAD_MACHINE, and there are no
+ * points.
  */
 
 #include "internal.h"

@@ -80,13 +80,13 @@ void live_forget_mapped(live_mapped *file)
 }
 
 /*
- * Exchange a page of code for a copy that has other bytes, within one instruction. For instructions that a processor doesn't allow to change in
- * memory while others run them: here no memory that is code ever changes, only which memory an address means. The kernel does that under the lock
- * that page faults wait for, and empties the processors' translations; so a thread fetches the old instruction or the new one. The copy is one of
- * the same file, so that other tracers still find what they know there.
+ * Exchange a page of code for a copy that has other bytes, within one instruction. For instructions that a processor doesn't allow to
+ * change in memory while others run them: here no memory that is code ever changes, only which memory an address means. The kernel does
+ * that under the lock that page faults wait for, and empties the processors' translations; so a thread fetches the old instruction or the
+ * new one. The copy is one of the same file, so that other tracers still find what they know there.
  *
- * All stores are into the one page. A store that finds other bytes in the copy than it expects isn't made, and has no size afterwards. Returns 0,
- * with nothing changed, if the page can't be exchanged.
+ * All stores are into the one page. A store that finds other bytes in the copy than it expects isn't made, and has no size afterwards.
+ * Returns 0, with nothing changed, if the page can't be exchanged.
  */
 int live_exchange_page_of(live_mapped *file, live_store *stores, size_t count, int protection)
 {

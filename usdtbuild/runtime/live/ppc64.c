@@ -1,15 +1,15 @@
 /*
- * ppc64le: IBM's Power servers in little-endian mode (ELFv2). Instructions have four bytes and are aligned to four. Arguments travel in r3 to r10, the result in r3; lr
- * has the return address, r2 is the pointer to the module's table of addresses (TOC), r1 the stack pointer; the 288 bytes below it belong to leaf functions
- * (ELFv2 ABI, 2.2.2 and 2.2.3).
+ * ppc64le: IBM's Power servers in little-endian mode (ELFv2). Instructions have four bytes and are aligned to four. Arguments travel in r3
+ * to r10, the result in r3; lr has the return address, r2 is the pointer to the module's table of addresses (TOC), r1 the stack pointer;
+ * the 288 bytes below it belong to leaf functions (ELFv2 ABI, 2.2.2 and 2.2.3).
  *
- * A SITE is one aligned store: `nop` (ori 0,0,0) becomes `b trampoline`, and back. Both are instructions that may be replaced by each other while other threads
- * run them (Power ISA, book II, "Concurrent Modification and Execution of Instructions"): a thread runs the old one or the new one. A tail's blr
- * isn't: its page is exchanged (text.c). A branch reaches 32 MB.
+ * A SITE is one aligned store: `nop` (ori 0,0,0) becomes `b trampoline`, and back. Both are instructions that may be replaced by each other
+ * while other threads run them (Power ISA, book II, "Concurrent Modification and Execution of Instructions"): a thread runs the old one or
+ * the new one. A tail's blr isn't: its page is exchanged (text.c). A branch reaches 32 MB.
  *
- * AN ENTRY's NOPs must stand at the local entry point, behind the two instructions that make r2. GCC before 13 puts them before those, so that r2 is wrong, and its
- * assembler refuses most. They are refused here (toc). Others are switched as sites are. A body whose return is waited for gets a thunk's address in lr, and is
- * jumped to.
+ * AN ENTRY's NOPs must stand at the local entry point, behind the two instructions that make r2. GCC before 13 puts them before those, so
+ * that r2 is wrong, and its assembler refuses most. They are refused here (toc). Others are switched as sites are. A body whose return is
+ * waited for gets a thunk's address in lr, and is jumped to.
  *
  * Condition, count and link registers may be alive at sites, and are kept, as are all registers that C code may change.
  */
@@ -44,7 +44,7 @@ void live_machine_site(live_point *point)
 	point->form = word == RETURN ? FORM_TAIL : FORM_SITE;
 	if ((word & 0xfc000003u) == 0x48000000u)
 		live_refuse(point, "patched", "a branch stands there already: another patcher's");
-	else if (word != NOP && word != RETURN && word != 0x7fe00008u && word != 0x7d821008u) /* trap: it may be gone when the point is to be switched on */
+	else if (word != NOP && word != RETURN && word != 0x7fe00008u && word != 0x7d821008u) /* a trap may be gone by then */
 		live_refuse(point, "changed", "no NOP stands there");
 }
 

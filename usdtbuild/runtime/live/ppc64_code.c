@@ -11,8 +11,9 @@
 live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
 
 /*
- * A frame of 1,088 bytes has r3 to r10 at 128, r0, r2, xer, lr and fpscr behind them, and from 240 on the vector and floating-point registers that C code may change: vs0
- * to vs31 and v0 to v19. A trampoline's frame of 640 bytes above it has r10, r11, r12, cr, lr and ctr, at 128 to 168.
+ * A frame of 1,088 bytes has r3 to r10 at 128, r0, r2, xer, lr and fpscr behind them, and from 240 on the vector and floating-point
+ * registers that C code may change: vs0 to vs31 and v0 to v19. A trampoline's frame of 640 bytes above it has r10, r11, r12, cr, lr and
+ * ctr, at 128 to 168.
  */
 #define VS "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31"
 #define V "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19"
@@ -110,8 +111,9 @@ __asm__(
 	".size live_ppc64_leave,.-live_ppc64_leave\n"
 
 	/*
-	 * Thunks, and where unwinders find their return addresses: as on aarch64. Bodies return to a thunk's first byte; what unwinders look up, one before, is
-	 * within the table, too. r2 is at 24 of the caller's frame if the instruction that is returned to loads it from there, as libgcc finds out for other frames itself.
+	 * Thunks, and where unwinders find their return addresses: as on aarch64. Bodies return to a thunk's first byte; what unwinders look
+	 * up, one before, is within the table, too. r2 is at 24 of the caller's frame if the instruction that is returned to loads it from
+	 * there, as libgcc finds out for other frames itself.
 	 */
 	".balign 4096\n"
 	".globl live_thunks\n.hidden live_thunks\n"

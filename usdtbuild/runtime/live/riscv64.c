@@ -1,21 +1,22 @@
 /*
- * riscv64: boards and servers of the open architecture. Instructions have four bytes, or with the C extension two, and stand at even addresses.
- * Arguments travel in a0 to a7, results in a0, a1; ra is the return address; nothing below the stack pointer is in use; there are no flags
- * (psABI, "Integer Register Convention").
+ * riscv64: boards and servers of the open architecture. Instructions have four bytes, or with the C extension two, and stand at even
+ * addresses. Arguments travel in a0 to a7, results in a0, a1; ra is the return address; nothing below the stack pointer is in use; there
+ * are no flags (psABI, "Integer Register Convention").
  *
- * Code that changes is fetched in halves, each of which is old or new (Ziccif, in RVA20), and for good new after fence.i on every hart, which is what
- * __builtin___clear_cache() asks the kernel for. A jump of four bytes may stand at an odd half, so it is made of a NOP in two stores, and every state in
- * between is a NOP or the jump:
+ * Code that changes is fetched in halves, each of which is old or new (Ziccif, in RVA20), and for good new after fence.i on every hart,
+ * which is what __builtin___clear_cache() asks the kernel for. A jump of four bytes may stand at an odd half, so it is made of a NOP in two
+ * stores, and every state in between is a NOP or the jump:
  *
  *     0013 0000    addi zero, zero, 0
  *     0013 hhhh    addi zero, rN, n       a NOP whatever N and n are ("HINT Instructions"); every hart sees it before
  *     L06f hhhh    jal zero, trampoline   whose upper half is the distance's, as its lower half's first digit
  *
- * Off: the lower half first, then the upper. The first store keeps 0013, so bits 12 to 15 wait for the second. A jump reaches 1 MB: sites of code that
- * has no free memory so near are refused.
+ * Off: the lower half first, then the upper. The first store keeps 0013, so bits 12 to 15 wait for the second. A jump reaches 1 MB: sites
+ * of code that has no free memory so near are refused.
  *
- * AN ENTRY has eight bytes of padding or more, for auipc and jr, and one NOP, of two or four bytes. On: 1. the padding, which nothing runs. 2. c.nop becomes
- * c.j to the padding, one store of two bytes; or the four bytes as above. t0, t1, t3 are free at entries: only linkage between calls uses them.
+ * AN ENTRY has eight bytes of padding or more, for auipc and jr, and one NOP, of two or four bytes. On: 1. the padding, which nothing runs.
+ * 2. c.nop becomes c.j to the padding, one store of two bytes; or the four bytes as above. t0, t1, t3 are free at entries: only linkage
+ * between calls uses them.
  *
  * The dynamic linker's hook, c.ret, has room for no jump that reaches anything.
  */
@@ -92,7 +93,7 @@ void live_machine_site(live_point *point)
 		live_refuse(point, "tail", "a return stands there, of which no steps make a jump");
 	else if ((word & 0x7f) == 0x6f)
 		live_refuse(point, "patched", "a jump stands there already: another patcher's");
-	else if (word != NOP && (word & 0xffff) != 0x9002 && word != 0x00100073) /* ebreak: it may be gone when the point is to be switched on */
+	else if (word != NOP && (word & 0xffff) != 0x9002 && word != 0x00100073) /* an ebreak may be gone by then */
 		live_refuse(point, "changed", "no NOP stands there");
 	point->original[0] = NOP;
 	point->original[1] = point->original[2] = point->original[3] = 0;

@@ -12,8 +12,8 @@
 live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
 
 /*
- * Registers that a C function may change: a0 to a7, t2 to t6, and of floating point ft0 to ft11, fa0 to fa7, fcsr. Trampolines have saved t0, t1, ra. Vector
- * registers (V) are left to handlers, which must not use them.
+ * Registers that a C function may change: a0 to a7, t2 to t6, and of floating point ft0 to ft11, fa0 to fa7, fcsr. Trampolines have saved
+ * t0, t1, ra. Vector registers (V) are left to handlers, which must not use them.
  */
 __asm__(
 	".cfi_sections .eh_frame, .debug_frame\n"

@@ -130,8 +130,8 @@ uint32_t live_key(const char *name)
 }
 
 /*
- * Each rule is in a chain of those that have its key, or of those that have none: so that nobody need look at all where there are thousands.
- * There are as many chains as there is room for rules, a power of two, and behind them the one of key 0.
+ * Each rule is in a chain of those that have its key, or of those that have none: so that nobody need look at all where there are
+ * thousands. There are as many chains as there is room for rules, a power of two, and behind them the one of key 0.
  */
 enum { NONE = UINT32_MAX };
 static struct chain { uint32_t first, last; } *chains;
@@ -400,8 +400,8 @@ static int may_move(uint32_t index, uint32_t again)
 
 /*
  * Find a rule that has no effect, now or on a module that is loaded later: one that takes out what no earlier one may switch on, one
- * that switches on what an earlier one does with nothing taken out in between, or what a later one repeats. There was none before a rule of this
- * key came and others went for it: so only those are looked at, from `first` on, that may meet it.
+ * that switches on what an earlier one does with nothing taken out in between, or what a later one repeats. There was none before a rule of
+ * this key came and others went for it: so only those are looked at, from `first` on, that may meet it.
  */
 static int find_needless(uint32_t key, uint32_t first, uint32_t *found)
 {

@@ -1,15 +1,16 @@
 /*
- * s390x: IBM's mainframes. Instructions have two, four or six bytes at even addresses, big-endian. Arguments travel in r2 to r6, the result in r2; r14 is the
- * return address, r15 the stack pointer; nothing below it is in use, and the 160 bytes above it are the called function's (ELF ABI, 1.2.2). Distances are counted
- * in halves, from the instruction's first byte.
+ * s390x: IBM's mainframes. Instructions have two, four or six bytes at even addresses, big-endian. Arguments travel in r2 to r6, the result
+ * in r2; r14 is the return address, r15 the stack pointer; nothing below it is in use, and the 160 bytes above it are the called function's
+ * (ELF ABI, 1.2.2). Distances are counted in halves, from the instruction's first byte.
  *
- * A SITE is `c0 04 dddddddd`, a jump on no condition: a NOP whatever the distance d is. On: 1. the distance, in any number of stores. 2. c0f4 in place
- * of c004, one aligned store of two bytes, which processors fetch whole (Principles of Operation, "Block-Concurrent References"). Off: c004, then the distance. Every
- * state in between is the NOP or the jump, and a thread never stands inside. A tail's site, `47000000 07fe`, has two instructions and no room: refused.
+ * A SITE is `c0 04 dddddddd`, a jump on no condition: a NOP whatever the distance d is. On: 1. the distance, in any number of stores. 2.
+ * c0f4 in place of c004, one aligned store of two bytes, which processors fetch whole (Principles of Operation, "Block-Concurrent
+ * References"). Off: c004, then the distance. Every state in between is the NOP or the jump, and a thread never stands inside. A tail's
+ * site, `47000000 07fe`, has two instructions and no room: refused.
  *
- * AN ENTRY of -fpatchable-function-entry is two NOPs of two bytes, between which a thread may stand: refused (not-one-store). With -mhotpatch=4,2 it is one of four
- * bytes, 47000000, behind eight of padding, and has no table: such functions are found by their symbols and bytes. On: 1. `jg trampoline` into the padding,
- * which nothing runs. 2. `j padding`, one aligned store of four bytes.
+ * AN ENTRY of -fpatchable-function-entry is two NOPs of two bytes, between which a thread may stand: refused (not-one-store). With
+ * -mhotpatch=4,2 it is one of four bytes, 47000000, behind eight of padding, and has no table: such functions are found by their symbols
+ * and bytes. On: 1. `jg trampoline` into the padding, which nothing runs. 2. `j padding`, one aligned store of four bytes.
  *
  * Condition codes may be alive at sites, and are kept. Counting adds to memory in one instruction (agsi, one step from z196 on).
  *
@@ -139,6 +140,7 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 extern void live_s390_hit(void) LIVE_HIDDEN;
 extern void live_s390_enter(void) LIVE_HIDDEN;
 
+/* clang-format off */
 static const uint8_t site_code[] = {
 	0xe3, 0xf0, 0xff, 0x40, 0xff, 0x71, /* lay %r15,-192(%r15) */
 	0xeb, 0x01, 0xf0, 0xa0, 0x00, 0x24, /* stmg %r0,%r1,160(%r15) */
@@ -157,8 +159,11 @@ static const uint8_t site_code[] = {
 	0xe3, 0xf0, 0xf0, 0xc0, 0x00, 0x71, /* lay %r15,192(%r15) */
 	0xc0, 0xf4, 0x00, 0x00, 0x00, 0x00, /* jg resume */
 };
+/* clang-format on */
 
-/* r1 is free at entries, and the condition code. r1 comes back as the thunk, or 0; r14 then tells it the body, the frame has the return address. */
+/* r1 is free at entries, and the condition code. r1 comes back as the thunk, or 0; r14 then tells it the body, the frame has the return
+ * address. */
+/* clang-format off */
 static const uint8_t entry_code[] = {
 	0xe3, 0xf0, 0xff, 0x40, 0xff, 0x71, /* lay %r15,-192(%r15) */
 	0xe3, 0x00, 0xf0, 0xa0, 0x00, 0x24, /* stg %r0,160(%r15) */
@@ -179,6 +184,7 @@ static const uint8_t entry_code[] = {
 	0x07, 0xf1,                         /* br %r1 */
 	0xc0, 0xf4, 0x00, 0x00, 0x00, 0x00, /* 2: jg resume */
 };
+/* clang-format on */
 
 enum { COUNT_WORD = 104 };
 

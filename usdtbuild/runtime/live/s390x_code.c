@@ -21,8 +21,8 @@ static __attribute__((constructor(101))) void look_at_processor(void)
 }
 
 /*
- * A frame of 832 bytes: from 160 on r2 to r6, our r14, r0, the function's r14, fpc, f0 to f7; from 304 on the vector registers. Instructions for those are written as
- * bytes, since compilers for older processors don't know them.
+ * A frame of 832 bytes: from 160 on r2 to r6, our r14, r0, the function's r14, fpc, f0 to f7; from 304 on the vector registers.
+ * Instructions for those are written as bytes, since compilers for older processors don't know them.
  */
 __asm__(
 	".macro live_s390_save\n"

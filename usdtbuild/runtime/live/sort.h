@@ -1,6 +1,6 @@
 /*
- * Sorting without libc's qsort, which may call malloc: bottom-up merges, which keep the order of equals. Inline, for each use to be compiled for its own
- * elements.
+ * Sorting without libc's qsort, which may call malloc: bottom-up merges, which keep the order of equals. Inline, for each use to be
+ * compiled for its own elements.
  */
 
 #ifndef USDT_LIVE_SORT_H

@@ -121,7 +121,7 @@ void *live_map_near(uintptr_t low, uintptr_t high, size_t size, intptr_t reach)
 		if (high - low + distance + size >= far)
 			break;
 	}
-	for (distance = 0; high - low + distance + size < far; distance += step / 4 > page ? step / 4 & ~(page - 1) : page) {
+	for (distance = 0; high - low + distance + size < far; distance += (step / 4 > page ? step / 4 & ~(page - 1) : page)) {
 		if (low > distance + size && (found = map_at(low - distance - size, size)))
 			return found;
 		at = high + distance;
@@ -132,8 +132,8 @@ void *live_map_near(uintptr_t low, uintptr_t high, size_t size, intptr_t reach)
 }
 
 /*
- * Make written memory executable, and no longer writable. Where no memory may become executable (PR_SET_MDWE, SELinux), its content is mapped
- * anew from a file without a name, as code from the start. Returns 0 if that is refused, too.
+ * Make written memory executable, and no longer writable. Where no memory may become executable (PR_SET_MDWE, SELinux), its content is
+ * mapped anew from a file without a name, as code from the start. Returns 0 if that is refused, too.
  */
 int live_make_executable(void *at, size_t size)
 {
@@ -290,9 +290,9 @@ static void store_bytes(uintptr_t at, const uint8_t *bytes, unsigned size)
 }
 
 /*
- * Exchange the page that stores wait for, which costs the same for one as for all. Points don't know of each other, and each is switched by one
- * step in one exchange; so that others of the page are in the same exchange is as if they had been switched one after the other while nobody ran
- * them. Returns how many failed.
+ * Exchange the page that stores wait for, which costs the same for one as for all. Points don't know of each other, and each is switched by
+ * one step in one exchange; so that others of the page are in the same exchange is as if they had been switched one after the other while
+ * nobody ran them. Returns how many failed.
  */
 static size_t exchange(writer *w)
 {

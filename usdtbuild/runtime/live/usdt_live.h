@@ -22,14 +22,15 @@
  * dependency('usdtbuild-live'). By hand: `cc -O2 -c` each .c file of the folder live in what `usdtbuild --include-dir` prints.
  *
  * PATTERNS. A probe is "provider:name", a function its symbol's name, or in a program with a C++ library what was written:
- * "shop::price", "shop::*". `*`, `?` and `[a-z]` match as in a shell; a pattern of probes without a colon is one of names. "MODULE!PATTERN" keeps to one file: "libx.so*!app:*", and "!*" to
- * the program itself. A dash in a probe's name is what its source writes as two underscores; patterns may have either.
+ * "shop::price", "shop::*". `*`, `?` and `[a-z]` match as in a shell; a pattern of probes without a colon is one of names. "MODULE!PATTERN"
+ * keeps to one file: "libx.so*!app:*", and "!*" to the program itself. A dash in a probe's name is what its source writes as two
+ * underscores; patterns may have either.
  *
  * RULES. Each _on() adds a rule and each _off() takes the points it matches out of all earlier rules, so their order is what
  * counts, as with uftrace's -P and -U. Rules also apply to libraries that are loaded later. The same handler with the same
  * data counts once. A rule that has no effect any more, since later ones take out all that it matches, takes no room; the number of others
- * isn't limited; switching one name costs the same, however many points and rules there are. Handlers and their data must stay valid for as long as the program runs, because a thread may still
- * be on its way into them when _off() returns.
+ * isn't limited; switching one name costs the same, however many points and rules there are. Handlers and their data must stay valid for as
+ * long as the program runs, because a thread may still be on its way into them when _off() returns.
  *
  * RESULTS. Functions return a number of points that are on for this rule, 0 or more, or one of the negative errors below;
  * usdt_live_error() puts them in words. A point that matches and can't be switched on is no error: usdt_live_each() says for each
@@ -39,25 +40,27 @@
  * interrupted code may hold. errno and all registers are restored. A point that is hit while a handler of the same thread
  * runs is counted, and its handler isn't called (`skipped` of the statistics). With USDT_LIVE_FAST a handler promises not to touch vector
  * and floating-point registers or errno; it is declared USDT_LIVE_FAST_HANDLER, which makes the compiler keep the promise. Saving these
- * registers is most of what a call costs. A handler that is left by longjmp has ended: the thread's handlers are called again from the next hit on that
- * is not deeper on its stack (`handlers_left`). No exception may leave a handler: std::terminate() ends the program.
+ * registers is most of what a call costs. A handler that is left by longjmp has ended: the thread's handlers are called again from the next
+ * hit on that is not deeper on its stack (`handlers_left`). No exception may leave a handler: std::terminate() ends the program.
  *
- * FUNCTIONS. `enter` gets the arguments that were passed in integer registers, `leave` the return value. A frame that is left by longjmp or by a C++ exception
- * has no `leave` (`abandoned` of the statistics); exceptions, longjmp, setcontext, coroutines that move to other threads, tail calls, recursion and signals work
- * as without. More than 4,080 calls at a time (of all threads), and calls in more than 500 threads at a time, are entered without `leave` (`too_deep`).
+ * FUNCTIONS. `enter` gets the arguments that were passed in integer registers, `leave` the return value. A frame that is left by longjmp or
+ * by a C++ exception has no `leave` (`abandoned` of the statistics); exceptions, longjmp, setcontext, coroutines that move to other
+ * threads, tail calls, recursion and signals work as without. More than 4,080 calls at a time (of all threads), and calls in more than 500
+ * threads at a time, are entered without `leave` (`too_deep`).
  *
  * THREADS AND SIGNALS. Every function here may be called from any thread, from constructors, after fork() in the child, and from handlers.
  * From a signal handler or a visitor that interrupted one of these functions they return USDT_LIVE_BUSY.
  *
- * COUNTS are exact: on x86-64 each thread counts in memory of its own, which it asks the system for (mmap, gettid) at its first hit and which the next
- * thread takes over with what it holds; elsewhere, or where a seccomp filter is, with an atomic addition for all (`locked` of the statistics).
- * Threads that share one thread-local storage (clone() without CLONE_SETTLS), or exchange theirs, may lose counts, as they lose errno.
- * A library's counts go with it: after dlclose() they are neither in usdt_live_count() nor in usdt_live_each().
+ * COUNTS are exact: on x86-64 each thread counts in memory of its own, which it asks the system for (mmap, gettid) at its first hit and
+ * which the next thread takes over with what it holds; elsewhere, or where a seccomp filter is, with an atomic addition for all (`locked`
+ * of the statistics). Threads that share one thread-local storage (clone() without CLONE_SETTLS), or exchange theirs, may lose counts, as
+ * they lose errno. A library's counts go with it: after dlclose() they are neither in usdt_live_count() nor in usdt_live_each().
  *
- * MODULES are found by dl_iterate_phdr. Their probes are read from their files, whose build ids are compared with memory. Where the file is gone, is
- * another one, or can't be reached (chroot), they are read from a table in memory, if the code was compiled with `usdtbuild cc --site-table`; its
- * functions aren't known then. usdt_live_report() names such files. Libraries that are opened later are found before their constructors run, where
- * the dynamic linker's debugger hook can be used (x86-64, aarch64, Arm), and by the next call of a function here elsewhere.
+ * MODULES are found by dl_iterate_phdr. Their probes are read from their files, whose build ids are compared with memory. Where the file is
+ * gone, is another one, or can't be reached (chroot), they are read from a table in memory, if the code was compiled with `usdtbuild cc
+ * --site-table`; its functions aren't known then. usdt_live_report() names such files. Libraries that are opened later are found before
+ * their constructors run, where the dynamic linker's debugger hook can be used (x86-64, aarch64, Arm), and by the next call of a function
+ * here elsewhere.
  *
  * Licence: Apache-2.0, as the whole of usdtbuild.
  */
@@ -127,7 +130,8 @@ typedef struct usdt_live_point {
 	uint32_t size;        /* of the function, in bytes; 0 where it is not known */
 	uint8_t kind;         /* USDT_LIVE_PROBES or USDT_LIVE_FUNCTIONS */
 	uint8_t argument_count;
-	uint8_t is_on;        /* and counts: 0 while a breakpoint of others stands there (`reason` is "taken"), until the next call after it has gone */
+	/* And counts: 0 while a breakpoint of others stands there (`reason` is "taken"), until the next call after it has gone. */
+	uint8_t is_on;
 	const char *reason;   /* why it can't be switched on: a word; NULL if it can */
 	const char *detail;   /* the same as a sentence */
 	const usdt_live_argument_place *arguments;
@@ -158,11 +162,11 @@ typedef struct usdt_live_statistics {
 	uint32_t matched;            /* by the last call's pattern */
 	uint32_t switched;           /* points that the last call switched on or off */
 	uint32_t refused;            /* points of the last call's that can't be switched on */
-	uint32_t taken;              /* points that were found changed by somebody else, while they were on or when they were to be switched */
+	uint32_t taken;              /* points found changed by somebody else, while they were on or were to be switched */
 	uint64_t nanoseconds;        /* that the last call took, of them: */
 	uint64_t reading_nanoseconds; /* for modules that were new */
 	uint64_t skipped, too_deep, abandoned, handlers_left;
-	uint32_t locked;             /* points known now whose hits are counted with a locked addition: exact, but several times as dear */
+	uint32_t locked;             /* points known now, counted with a locked addition: exact, but several times as dear */
 } usdt_live_statistics;
 
 /* Switch on what matches `pattern`; `handler` may be NULL: then hits are only counted. */
@@ -179,8 +183,8 @@ int usdt_live_function_on_with(
 	uint32_t minimum);
 int usdt_live_function_off(const char *pattern);
 
-/* The sum of the counts of what matches, of `kinds`, or an error, which USDT_LIVE_NO_COUNT tells, and usdt_live_error((int)count) puts in words. A point
- * keeps its count when it goes off. */
+/* The sum of the counts of what matches, of `kinds`, or an error, which USDT_LIVE_NO_COUNT tells, and usdt_live_error((int)count) puts in
+ * words. A point keeps its count when it goes off. */
 #define USDT_LIVE_NO_COUNT(count) ((count) > (unsigned long long)-4096)
 unsigned long long usdt_live_count(unsigned kinds, const char *pattern);
 
@@ -197,7 +201,8 @@ const char *usdt_live_error(int error);
 /* Write what usdt_live_get_statistics() gives, and the refusals by reason, as lines of text. Returns the length, as snprintf does. */
 int usdt_live_report(char *text, size_t size);
 
-/* Argument `index` of a hit, widened to 64 bits by its sign. A wild pointer's memory isn't read: only values are. 0 for an argument that is not there. */
+/* Argument `index` of a hit, widened to 64 bits by its sign. A wild pointer's memory isn't read: only values are. 0 for an argument that is
+ * not there. */
 static __inline__ USDT_LIVE_FAST_HANDLER uint64_t usdt_live_argument(const usdt_live_hit *hit, unsigned index)
 {
 	const usdt_live_argument_place *place;

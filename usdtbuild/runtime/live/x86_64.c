@@ -1,11 +1,11 @@
 /*
  * x86-64: 64-bit PCs and servers. Code has instructions of 1 to 15 bytes and may be changed while it runs, byte by byte, if every state in
  * between is valid code and every processor executes a serialising instruction before the change counts on it (Intel
- * SDM volume 3, 9.1.3). Arguments travel in rdi, rsi, rdx, rcx, r8, r9; results in rax, rdx. Memory 128 bytes below the stack pointer belongs to leaf functions
- * (psABI 3.2.2). Flags are dead at sites and entries.
+ * SDM volume 3, 9.1.3). Arguments travel in rdi, rsi, rdx, rcx, r8, r9; results in rax, rdx. Memory 128 bytes below the stack pointer
+ * belongs to leaf functions (psABI 3.2.2). Flags are dead at sites and entries.
  *
- * A PROBE'S SITE is five bytes that begin with a NOP of one byte, 90. Switching it on makes that byte e9, a jump, for which the four others are
- * the distance; so they must be one before it is a jump, and code all along:
+ * A PROBE'S SITE is five bytes that begin with a NOP of one byte, 90. Switching it on makes that byte e9, a jump, for which the four others
+ * are the distance; so they must be one before it is a jump, and code all along:
  *
  *     90 | 0f 1f 40 XX       nop; nopl XX(%rax)        distance 0xXX401f0f: XX is free, in steps of 16 MB
  *     90 | 0f 1f 44 XX 00    nop; nopl 0(%rax,…)       distance 0xXX441f0f, and one byte more to skip
@@ -13,15 +13,16 @@
  *     90 | c3 XX XX XX       nop; ret; …               distance 0xXXXXXXc3: nothing runs behind a ret
  *
  * On: 1. the free bytes (still the same instructions); every thread sees it. 2. e9, in place of 90. A thread that stood behind the
- * NOP finds the instruction that was always there. Off: 90, in place of e9. The free bytes, and what they lead to, stay for threads on their
- * way. Never are the five bytes replaced as a whole: a thread, or a kernel that resumes behind its breakpoint, may stand at the second.
+ * NOP finds the instruction that was always there. Off: 90, in place of e9. The free bytes, and what they lead to, stay for threads on
+ * their way. Never are the five bytes replaced as a whole: a thread, or a kernel that resumes behind its breakpoint, may stand at the
+ * second.
  *
  * Where the distance leads is a "mirror", five bytes of memory mapped there for the purpose, with a jump to the point's trampoline.
  *
- * AN ENTRY has five bytes of padding before the function and two of NOPs in it. On: 1. `jmp trampoline` into the padding, which nothing runs. 2. The entry's
- * second byte, the distance back to the padding: with the first still a NOP of one byte it is an instruction by itself, stc, clc or cmc, and
- * with one of two bytes (66 90) its operand-size variant. 3. The first byte, eb. Off in reverse. A longer first NOP has no such
- * state in between (0f 1f 00 becomes 0f f9 00, psubw: refused).
+ * AN ENTRY has five bytes of padding before the function and two of NOPs in it. On: 1. `jmp trampoline` into the padding, which nothing
+ * runs. 2. The entry's second byte, the distance back to the padding: with the first still a NOP of one byte it is an instruction by
+ * itself, stc, clc or cmc, and with one of two bytes (66 90) its operand-size variant. 3. The first byte, eb. Off in reverse. A longer
+ * first NOP has no such state in between (0f 1f 00 becomes 0f f9 00, psubw: refused).
  */
 
 #include "internal.h"
@@ -223,8 +224,8 @@ extern void live_x86_probe(void) LIVE_HIDDEN;
 extern void live_x86_enter(void) LIVE_HIDDEN;
 
 /*
- * A trampoline's code; which of the four depends on the point. Where the thread has no cells yet, what is called gives it some, and counts. With
- * handlers, what is called counts. Entries step over no red zone: none is in use there.
+ * A trampoline's code; which of the four depends on the point. Where the thread has no cells yet, what is called gives it some, and counts.
+ * With handlers, what is called counts. Entries step over no red zone: none is in use there.
  *
  *     probe, in cells                          entry, in cells
  *      0  add $-128,%rsp; push %rax             0  cmpl $0,armed; jne 45
@@ -249,6 +250,7 @@ extern void live_x86_enter(void) LIVE_HIDDEN;
  *
  * 56 the point, which what is called finds from its return address.
  */
+/* clang-format off */
 static const unsigned char trampolines[4][56] = {
 	{0x48, 0x83, 0xc4, 0x80, 0x50, 0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 22,
 		0x48, 0x85, 0xc0, 0x74, 17, 0x48, 0xff, 0x80, 0, 0, 0, 0, 0x58, 0x48, 0x83, 0xec, 0x80, 0xe9, 0, 0, 0, 0,
@@ -263,6 +265,7 @@ static const unsigned char trampolines[4][56] = {
 		0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
 		0xff, 0x15, 0, 0, 0, 0, 0x3e, 0x41, 0xff, 0xe3, 0xcc},
 };
+/* clang-format on */
 
 /* Where each has its numbers; 0: nowhere. */
 static const struct { uint8_t cells, armed, cell, count, resume[2]; } places[4] = {

@@ -1,6 +1,6 @@
 /*
- * x86-64: what trampolines call. At a site every register is alive, and the red zone, which the trampoline has stepped over; at an entry those that hold
- * arguments are; where a function returns, those that hold its result.
+ * x86-64: what trampolines call. At a site every register is alive, and the red zone, which the trampoline has stepped over; at an entry
+ * those that hold arguments are; where a function returns, those that hold its result.
  */
 
 #include "internal.h"
@@ -42,8 +42,9 @@ live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
 #define XMM "0," XMM_BUT_0
 
 /*
- * Vector registers are kept whole. Where nothing stood in their upper halves, nothing does afterwards: code for SSE alone is slow otherwise. The x87
- * stack is left to handlers, which have room on it as long as the interrupted code holds no more than a few values there.
+ * Vector registers are kept whole. Where nothing stood in their upper halves, nothing does afterwards: code for SSE alone is slow
+ * otherwise. The x87 stack is left to handlers, which have room on it as long as the interrupted code holds no more than a few values
+ * there.
  */
 
 /* Stack of live_x86_probe: rcx rdx rsi rdi r8 r9 r10 r11, the return address into the trampoline, rax, the red zone. */
@@ -150,8 +151,9 @@ __asm__(
 	".macro live_load64 n\n	vmovups 16+64*\\n(%rsp),%zmm\\n\n.endm\n");
 
 /*
- * Called at a function's entry; the stack is rax rcx rdx rsi rdi r8 r9 r10, the return address into the trampoline, the function's own. Returns to the
- * trampoline with r11 where to go on: at the function's body, or, with the function's return address taken off the stack, at a thunk.
+ * Called at a function's entry; the stack is rax rcx rdx rsi rdi r8 r9 r10, the return address into the trampoline, the function's own.
+ * Returns to the trampoline with r11 where to go on: at the function's body, or, with the function's return address taken off the stack, at
+ * a thunk.
  */
 __asm__(
 	".pushsection .text.live_x86,\"ax\",@progbits\n"
@@ -238,9 +240,10 @@ __asm__(
 	".size live_x86_leave,.-live_x86_leave\n"
 
 	/*
-	 * Thunks. The first 16 bytes of a page hold how far the page's return addresses are from it. Unwinders find a thunk's by that:
-	 * with A the address in it, at (A & -4096) + *(A & -4096) + (A & 0xff0). A thunk's frame ends where its caller's does, and libgcc
-	 * tells such two apart if one is a signal's. What a signal interrupted is looked up by the very address, what called by one less: so that is what it gets.
+	 * Thunks. The first 16 bytes of a page hold how far the page's return addresses are from it. Unwinders find a thunk's by that: with A
+	 * the address in it, at (A & -4096) + *(A & -4096) + (A & 0xff0). A thunk's frame ends where its caller's does, and libgcc tells such
+	 * two apart if one is a signal's. What a signal interrupted is looked up by the very address, what called by one less: so that is what
+	 * it gets.
 	 */
 	".balign 4096\n"
 	".globl live_thunks\n.hidden live_thunks\n"

@@ -2,7 +2,8 @@
  * x86-64: branches that go where a patch of an entry will be.
  *
  * Every byte that looks like a branch to such a place is a candidate; it is one if reading the function from its start, instruction by
- * instruction, comes by there. So lengths of instructions are all that must be known (Intel SDM volume 2, appendix A; 2.3 VEX, 2.7 EVEX; AMD's XOP).
+ * instruction, comes by there. So lengths of instructions are all that must be known (Intel SDM volume 2, appendix A; 2.3 VEX, 2.7 EVEX;
+ * AMD's XOP).
  */
 
 #include "internal.h"
@@ -11,7 +12,9 @@
 
 #include <string.h>
 
-/* What follows an opcode: M ModRM, b an immediate of 1 byte, w of 2, z of 2 or 4, d of 4, v of 2, 4 or 8, o an address, g ModRM with immediate in group 3. */
+/* What follows an opcode: M ModRM, b an immediate of 1 byte, w of 2, z of 2 or 4, d of 4, v of 2, 4 or 8, o an address, g ModRM with
+ * immediate in group 3. */
+/* clang-format off */
 static const char *const one_byte[] = {
 	[0x00] = "M M M M b z - - M M M M b z - !", [0x10] = "M M M M b z - - M M M M b z - -",
 	[0x20] = "M M M M b z ! - M M M M b z ! -", [0x30] = "M M M M b z ! - M M M M b z ! -",
@@ -32,6 +35,7 @@ static const char *const two_byte[] = {
 	[0xc0] = "M M Mb M Mb Mb Mb M . . . . . . . .", [0xd0] = "M M M M M M M M M M M M M M M M",
 	[0xe0] = "M M M M M M M M M M M M M M M M", [0xf0] = "M M M M M M M M M M M M M M M M",
 };
+/* clang-format on */
 
 static const char *row(const char *const *table, unsigned opcode)
 {

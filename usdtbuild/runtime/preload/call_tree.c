@@ -3,15 +3,16 @@
  *
  * The tree is in a file that the reader has mapped, too, in nodes of 64 bytes; node 0 is the root, and its `calls` are the nodes that were
  * taken, its `total` those that there was no room for, its `self` the calls without a frame, whose return isn't seen, its `most` how many
- * have one at a time; others' `most` is the longest call, and `ended`, modulo 2^32, how many calls have a time. The root says how many nodes
- * there may be, and by `ticks` whether times are those of the processor's clock. Below it each thread has a node of its own, and below that nobody else writes, so nothing there is atomic. When a thread ends,
- * the next one goes on with its node. Behind the nodes is a histogram for each function, of how long its calls took: CLASSES numbers by `class_of`. All
- * threads share it; what two of them add at one moment counts once, which no percentile shows.
+ * have one at a time; others' `most` is the longest call, and `ended`, modulo 2^32, how many calls have a time. The root says how many
+ * nodes there may be, and by `ticks` whether times are those of the processor's clock. Below it each thread has a node of its own, and
+ * below that nobody else writes, so nothing there is atomic. When a thread ends, the next one goes on with its node. Behind the nodes is a
+ * histogram for each function, of how long its calls took: CLASSES numbers by `class_of`. All threads share it; what two of them add at one
+ * moment counts once, which no percentile shows.
  *
- * What a thread has open is in memory of its own. A function that is left by longjmp or an exception doesn't return: what it opened goes when
- * another call stands at its place or above on the stack, or when one of its callers returns, and its time is its callers' then. On stacks of
- * coroutines that are far from each other nothing goes before a caller returns. A call deeper than DEEPEST is counted below the deepest that is
- * open, and has no time: its return isn't seen, because there are fewer frames than that.
+ * What a thread has open is in memory of its own. A function that is left by longjmp or an exception doesn't return: what it opened goes
+ * when another call stands at its place or above on the stack, or when one of its callers returns, and its time is its callers' then. On
+ * stacks of coroutines that are far from each other nothing goes before a caller returns. A call deeper than DEEPEST is counted below the
+ * deepest that is open, and has no time: its return isn't seen, because there are fewer frames than that.
  *
  * Calls that aren't wanted are passed over where they are entered (declines()): they get no frame, so their return costs nothing.
  */
@@ -139,7 +140,8 @@ static void free_stack(void *of)
 	munmap(of, sizeof(stack));
 }
 
-/* A forked child has no part in the calls that its parent has open, which return there, nor in its nodes. The kernel clears the memory, too. */
+/* A forked child has no part in the calls that its parent has open, which return there, nor in its nodes. The kernel clears the memory,
+ * too. */
 static void in_child(void)
 {
 	left_count = 0;
@@ -219,7 +221,8 @@ static USDT_LIVE_FAST_HANDLER __attribute__((noinline, cold)) uint32_t new_root(
 /* The node of `point` below what is open, or 0 if there is no room for it. */
 static inline USDT_LIVE_FAST_HANDLER uint32_t node_of(stack *self, live_point *point)
 {
-	uint32_t parent = self->depth ? self->open[self->depth - 1].node : self->root ? self->root : new_root(self), at, number, hash, *link, *list;
+	uint32_t parent = self->depth ? self->open[self->depth - 1].node : (self->root ? self->root : new_root(self));
+	uint32_t at, number, hash, *link, *list;
 
 	if (!point->number)
 		point->number = 1 + live_point_number(&point->shown);
@@ -259,7 +262,8 @@ static inline USDT_LIVE_FAST_HANDLER const opened *pop(stack *self)
 	return o;
 }
 
-/* Forget the topmost open call, which was left without a return. What it has called has its time still; so it has lasted, too, if that has. */
+/* Forget the topmost open call, which was left without a return. What it has called has its time still; so it has lasted, too, if that
+ * has. */
 static USDT_LIVE_FAST_HANDLER void forget_one(stack *self)
 {
 	const opened *o = pop(self);

@@ -6,8 +6,8 @@
 #include "internal.h"
 
 /*
- * From now on add up in the file `fd`, whose size says how many nodes there may be. Times are ticks of the processor's clock if `ticks`, and
- * that may be read, else nanoseconds. Returns 0 if it can't be mapped, else 1 and in `flags` what rules of the handlers have.
+ * From now on add up in the file `fd`, whose size says how many nodes there may be. Times are ticks of the processor's clock if `ticks`,
+ * and that may be read, else nanoseconds. Returns 0 if it can't be mapped, else 1 and in `flags` what rules of the handlers have.
  */
 LIVE_HIDDEN int live_tree_begin(int fd, int ticks, unsigned *flags);
 

@@ -2,10 +2,10 @@
  * Filters, and what is added up, evaluated where a hit happens: by programs that the tracer has compiled for each site
  * (tracing/programs.py says from what; each instruction does what the template of its name in machines/x86_64/templates.S does).
  *
- * A program is checked once, and what is run is a copy in memory of this process alone: each jump leads forward, and into no other instruction, so it ends; each
- * operand is one of the site's. Places in the shared tables (tracing/patch/tables.py has their layout) are checked when they are used, because they also
- * follow from what others write there. All is added up by atomic additions, whose order doesn't matter: a signal's handler may hit
- * a probe in between, and forked processes share the memory.
+ * A program is checked once, and what is run is a copy in memory of this process alone: each jump leads forward, and into no other
+ * instruction, so it ends; each operand is one of the site's. Places in the shared tables (tracing/patch/tables.py has their layout) are
+ * checked when they are used, because they also follow from what others write there. All is added up by atomic additions, whose order
+ * doesn't matter: a signal's handler may hit a probe in between, and forked processes share the memory.
  */
 
 #include "evaluate.h"
@@ -19,12 +19,14 @@
 #include <unistd.h>
 
 /* The order is that of programs.py. */
+/* clang-format off */
 enum {
 	END, COUNT, LOAD, COMPARE, COMPARE_CONSTANT, KEEP_FIRST, COMPARE_TWO, JUMP, ORDER, TEXT_BEGINS, JOIN_ABOVE, JOIN_BELOW, KEY_BEGIN,
 	KEY_WORD, KEY_TEXT, CELL, KEY_CELL, KEYS, WIDE_CELL, CELL_NUMBER, NUMBERED_CELL, STEP_KEY, NUMBER_KEY, COUNT_CELL, TALLY_CELL,
 	CLASS_CELL, MARK, KEYLESS, HOLD_MARK, HELD_MARK, BEGIN_OF_PAIR, END_OF_PAIR, HOLD_TIME, HELD_TIME, MOMENT, HOLD_KEY, HASHED_KEY,
 	BEGIN_OF_KEYED_PAIR, END_OF_KEYED_PAIR, COUNT_UNKEYED, INSTRUCTIONS
 };
+/* clang-format on */
 
 /* `jump` is where to go on instead, in bytes from this instruction. */
 typedef struct instruction {
@@ -138,7 +140,8 @@ static PLAIN int is_readable(const live_program *p, uintptr_t text)
 	return readable;
 }
 
-/* 1 if the text begins with these bytes, of which the last may be the NUL; -1 if it can't be read. Where it goes on in a page that can't be read it ends. */
+/* 1 if the text begins with these bytes, of which the last may be the NUL; -1 if it can't be read. Where it goes on in a page that can't be
+ * read it ends. */
 static PLAIN int begins(const live_program *p, uintptr_t text, const unsigned char *start, unsigned size)
 {
 	unsigned i;
@@ -186,7 +189,8 @@ static inline PLAIN void add_word(key *k, uint64_t word)
 	}
 }
 
-/* The text's length (+ CUT if it goes on where nothing can be read) and its bytes, the rest of the last word 0; or -1 and the pointer, if it can't be read. */
+/* The text's length (+ CUT if it goes on where nothing can be read) and its bytes, the rest of the last word 0; or -1 and the pointer, if
+ * it can't be read. */
 static PLAIN void add_text(const live_program *p, key *k, uintptr_t text)
 {
 	unsigned char *to = (unsigned char *)k->words + k->used + 8;
@@ -211,7 +215,8 @@ static PLAIN void add_text(const live_program *p, key *k, uintptr_t text)
 
 /* -- tables -------------------------------------------------------------------------------------------------------- */
 
-/* The cell of a key: a free one gets it, once for good. Behind all cells is that of the key 0, and then one for all keys that find no place. */
+/* The cell of a key: a free one gets it, once for good. Behind all cells is that of the key 0, and then one for all keys that find no
+ * place. */
 static PLAIN uint64_t find(uint64_t table, unsigned bits, uint64_t key)
 {
 	uint64_t mask = ((uint64_t)1 << bits) - 1, i = key * GOLDEN >> (64 - bits), there;
@@ -243,7 +248,8 @@ static PLAIN uint64_t hash_of(const key *k)
 	return hash * GOLDEN;
 }
 
-/* The same for a key of words, which stand at `keys`. A cell's own word is a hash of them, odd while they are written, and such a cell is passed by. */
+/* The same for a key of words, which stand at `keys`. A cell's own word is a hash of them, odd while they are written, and such a cell is
+ * passed by. */
 static PLAIN uint64_t find_wide(uint64_t table, unsigned bits, uint64_t keys, uint32_t stride, const key *k)
 {
 	uint64_t mask = ((uint64_t)1 << bits) - 1, hash = hash_of(k), i = hash >> (64 - bits);
@@ -416,7 +422,8 @@ static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uint64_t
 
 enum { BUCKETS_BITS = 8, RING = 64, SLOTS = 40, SLOT_SIZE = 64, SLOT_OWNER = 8, SLOT_KEY = 16, SLOT_BEGUN = 24, SLOT_BY = 32 };
 
-/* Of the slots of a key's bucket one; in the first of them is the mask of those that hold begins, and above that how many there have been. */
+/* Of the slots of a key's bucket one; in the first of them is the mask of those that hold begins, and above that how many there have
+ * been. */
 static inline PLAIN uint64_t slot_of(uint64_t pairs, uint64_t pair_key, uint64_t process, unsigned i)
 {
 	uint64_t bucket = (process << 32 ^ pair_key) * GOLDEN >> (64 - BUCKETS_BITS);
@@ -444,7 +451,8 @@ static PLAIN void begin_keyed(uint64_t pairs, uint64_t pair_key, uint64_t key, u
 	add(pairs + PAIRS_MANY, 1);
 }
 
-/* An end takes the bit of the youngest begin with its key, reads, and lets the slot go. Why that is exact is said in machines/x86_64/templates.S. */
+/* An end takes the bit of the youngest begin with its key, reads, and lets the slot go. Why that is exact is said in
+ * machines/x86_64/templates.S. */
 static PLAIN int end_keyed(uint64_t pairs, uint64_t pair_key, uint64_t *key, uint64_t mark, uint64_t *took)
 {
 	uint64_t now = ticks(), process = process_number(), first = slot_of(pairs, pair_key, process, 0);
@@ -516,6 +524,7 @@ static inline __attribute__((always_inline)) PLAIN int run(
 
 	for (;; i = behind(i, jumps)) {
 		jumps = 0;
+		/* clang-format off */
 		switch (i->what) {
 		case END: return i->how;
 		case COUNT: add(i->number, 1); break;
@@ -564,6 +573,7 @@ static inline __attribute__((always_inline)) PLAIN int run(
 		case COUNT_UNKEYED: add(i->number + PAIRS_KEY, 1); break;
 		default: __builtin_unreachable();
 		}
+		/* clang-format on */
 	}
 }
 

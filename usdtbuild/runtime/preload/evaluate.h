@@ -15,7 +15,8 @@ LIVE_HIDDEN const live_program *live_program_of(const live_point *point, const v
 LIVE_HIDDEN LIVE_PLAIN USDT_LIVE_FAST_HANDLER int live_evaluate(const live_program *program, const usdt_live_hit *hit);
 
 #define LIVE_UNREADABLE UINT32_MAX
-/* Copy a text, at most so many bytes and not its NUL, and return how many these are: LIVE_UNREADABLE if it can't be read, `cut` if it goes on where nothing can. */
+/* Copy a text, at most so many bytes and not its NUL, and return how many these are: LIVE_UNREADABLE if it can't be read, `cut` if it goes
+ * on where nothing can. */
 LIVE_HIDDEN LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_copy_text(const live_program *of_the_site_or_null, unsigned char *to, uintptr_t text, uint32_t most, int *cut);
 
 #endif

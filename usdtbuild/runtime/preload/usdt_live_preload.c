@@ -3,12 +3,14 @@
  *
  * It is driven by files in a private folder that USDT_LIVE_INSIDE names, and does nothing without it:
  *
- *     rules    lines `P pattern`, `F pattern` (functions), `X pattern` (leave out), `R` (record hits, don't only count), `C` (only those that aren't evaluated), `Z bytes`
- *              (the functions that follow: only those of so many), `T ticks` (add up who calls whom, in `tree`, by the processor's clock or not)
- *              and, of that, `M least` (only calls that take so long, in units of that clock), `D depth` (only so many that are open), `B pattern` and `N pattern`
- *              (only what is called in these functions, or nothing of it), `A probe` and `O probe` (from here on, up to here), `E bytes` (evaluate hits
- *              by what `programs` says, as far as it does; texts have so many bytes)
- *     points   what this library writes: one line a point, fields separated by tabs, `failed` and why, and `ready` when the program may start;
+ *     rules    lines `P pattern`, `F pattern` (functions), `X pattern` (leave out), `R` (record hits, don't only count), `C` (only those
+ *     that aren't evaluated), `Z bytes`
+ *              (the functions that follow: only those of so many), `T ticks` (add up who calls whom, in `tree`, by the processor's clock or
+ *              not) and, of that, `M least` (only calls that take so long, in units of that clock), `D depth` (only so many that are open),
+ *              `B pattern` and `N pattern` (only what is called in these functions, or nothing of it), `A probe` and `O probe` (from here
+ *              on, up to here), `E bytes` (evaluate hits by what `programs` says, as far as it does; texts have so many bytes)
+ *     points   what this library writes: one line a point, fields separated by tabs, `failed` and why, and `ready` when the program may
+ *     start;
  *              `asks`, which waits until `answered` in the ring's numbers is as great as `asked`
  *     programs what answers: see `sent`
  *     tables   what programs add up in
@@ -41,7 +43,8 @@
 
 enum { ARGUMENTS = 12, TEXT = 128, SLOT = 256, CUT = 128 };
 
-/* The first page of `ring`. `head` is what was begun, `tail` what the reader has taken; a slot is whole when its `sequence` is its number plus one. */
+/* The first page of `ring`. `head` is what was begun, `tail` what the reader has taken; a slot is whole when its `sequence` is its number
+ * plus one. */
 typedef struct ring_header {
 	uint64_t head, tail, lost, slots, quiet, asked, answered;
 } ring_header;
@@ -50,7 +53,8 @@ typedef struct slot {
 	uint64_t sequence, time;
 	uint32_t pid, tid, point, text_used;
 	uint64_t values[ARGUMENTS];
-	unsigned char text[TEXT]; /* strings, each with its length before it (one byte; 255: not readable; with CUT: it goes on where nothing can be read) */
+	/* Strings, each with its length before it: one byte; 255: not readable; with CUT: it goes on where nothing can be read. */
+	unsigned char text[TEXT];
 } slot;
 
 static ring_header *ring;
@@ -232,8 +236,9 @@ static live_point *numbered(uint32_t number)
 }
 
 /*
- * Let a point run its program from now on. A hit that comes meanwhile is recorded or evaluated, never both: each looks at `program` once. Programs that
- * record nothing need no vector registers, and a signal's handler may come between; a hit that didn't save them has seen `armed` change, so it sees what was stored before.
+ * Let a point run its program from now on. A hit that comes meanwhile is recorded or evaluated, never both: each looks at `program` once.
+ * Programs that record nothing need no vector registers, and a signal's handler may come between; a hit that didn't save them has seen
+ * `armed` change, so it sees what was stored before.
  */
 static void install(live_point *point, const void *code, size_t size)
 {
@@ -362,7 +367,7 @@ static void follow(char *text)
 			check(usdt_live_probe_on(line + 2, record ? hit : NULL, NULL));
 		else if (*line == 'F')
 			check(usdt_live_function_on_with(
-				line + 2, tree ? live_tree_enter : record ? hit : NULL, tree ? live_tree_leave : NULL, NULL, flags, smallest));
+				line + 2, tree ? live_tree_enter : (record ? hit : NULL), tree ? live_tree_leave : NULL, NULL, flags, smallest));
 		else if (*line == 'Z')
 			smallest = (uint32_t)number(line + 2);
 		else if (*line == 'E')
