@@ -381,8 +381,7 @@ static int is_code(const struct module *module, uintptr_t address)
 	for (i = 0; i < module->count; i++) {
 		const ElfW(Phdr) *header = &module->headers[i];
 
-		if (header->p_type == PT_LOAD && header->p_flags & PF_X &&
-		    address - module->base - (uintptr_t)header->p_vaddr < header->p_memsz)
+		if (header->p_type == PT_LOAD && header->p_flags & PF_X && address - module->base - (uintptr_t)header->p_vaddr < header->p_memsz)
 			return 1;
 	}
 	return 0;
@@ -405,16 +404,16 @@ BEYOND_THE_ROW static int is_dof(const struct module *module, const char *p)
 	const struct usdt_header *dof = (const struct usdt_header *)p;
 	size_t room = (size_t)(module->high - p);
 
-	return room >= sizeof(*dof) && is_text(dof, '\177', 'D', 'O', 'F') && dof->hdrsize == sizeof(*dof) &&
-	    dof->loadsz >= sizeof(*dof) && dof->loadsz <= room;
+	return room >= sizeof(*dof) && is_text(dof, '\177', 'D', 'O', 'F') && dof->hdrsize == sizeof(*dof) && dof->loadsz >= sizeof(*dof)
+		&& dof->loadsz <= room;
 }
 
 BEYOND_THE_ROW static int is_trailer(const struct module *module, const char *p, uint64_t size)
 {
 	const struct trailer *trailer = (const struct trailer *)p;
 
-	return p >= module->low && module->high - p >= (ptrdiff_t)sizeof(*trailer) &&
-	    is_text(trailer, 'U', 'D', 'O', 'F') && trailer->size == size;
+	return p >= module->low && module->high - p >= (ptrdiff_t)sizeof(*trailer) && is_text(trailer, 'U', 'D', 'O', 'F')
+		&& trailer->size == size;
 }
 
 static size_t rounded(uint64_t size)
@@ -478,9 +477,8 @@ BEYOND_THE_ROW static void walk_backward(struct module *module, const char *p, v
 
 		if (is_trailer(module, start, 0)) {
 			p = start;
-		} else if (is_trailer(module, start, trailer->size) && trailer->size <= room && trailer->size % 8 == 0 &&
-		    is_dof(module, start - trailer->size) &&
-		    ((const struct usdt_header *)(start - trailer->size))->loadsz == trailer->size) {
+		} else if (is_trailer(module, start, trailer->size) && trailer->size <= room && trailer->size % 8 == 0
+			&& is_dof(module, start - trailer->size) && ((const struct usdt_header *)(start - trailer->size))->loadsz == trailer->size) {
 			p = start - trailer->size;
 			visit((const struct usdt_header *)p, data);
 		} else if (*(const uint64_t *)start == 0) {
@@ -529,8 +527,7 @@ struct entries {
 };
 
 /* Returns section `index` if it has this type and lies within the DOF, with entries of at least `entsize` bytes. */
-static const struct usdt_section *get_section(const struct usdt_header *dof, uint32_t index, uint32_t type,
-    uint32_t entsize)
+static const struct usdt_section *get_section(const struct usdt_header *dof, uint32_t index, uint32_t type, uint32_t entsize)
 {
 	const struct usdt_section *section;
 
@@ -550,8 +547,8 @@ static const char *content(const struct usdt_header *dof, const struct usdt_sect
 }
 
 /* Returns the first of `count` consecutive strings at `offset`, or NULL if they don't end within the table. */
-static const char *get_strings(const struct usdt_header *dof, const struct usdt_section *table, uint32_t offset,
-    unsigned count, size_t *total)
+static const char *get_strings(
+	const struct usdt_header *dof, const struct usdt_section *table, uint32_t offset, unsigned count, size_t *total)
 {
 	const char *start = content(dof, table);
 	uint64_t end = offset;
@@ -611,22 +608,19 @@ static uintptr_t get_address(const struct module *module, const struct usdt_head
 	uintptr_t value = (uintptr_t)probe->addr; /* on 32-bit machines a linker fills the low word only */
 
 	switch (relocation_of(dof, (uint64_t)((const char *)probe - (const char *)dof))) {
-	case DOFREL: /* the distance from the field itself */
-		value += (uintptr_t)&probe->addr;
-		break;
+	case DOFREL: /* the distance from the field itself */ value += (uintptr_t)&probe->addr; break;
 	case SETX: /* the address as linked, or what the loader made of it already */
 		if (!is_code(module, value))
 			value += module->base;
 		break;
-	default:
-		break;
+	default: break;
 	}
 	return is_code(module, value) ? value : 0;
 }
 
 /* Fills in an entry from a probe's record; returns 0 if something in it is wrong. */
 static int read_probe(struct entries *entries, const struct usdt_header *dof, const struct usdt_provider *provider,
-    const struct usdt_probe *probe, struct entry *entry)
+	const struct usdt_probe *probe, struct entry *entry)
 {
 	const struct usdt_section *strings = get_section(dof, provider->strtab, STRTAB, 0);
 	const struct usdt_section *arguments = get_section(dof, provider->prargs, PRARGS, 1);
@@ -635,8 +629,7 @@ static int read_probe(struct entries *entries, const struct usdt_header *dof, co
 	entry->version = dof->ident[6];
 	if (entry->version > 1 && provider->prenoffs != 0)
 		enabled = get_section(dof, provider->prenoffs, PRENOFFS, 4);
-	if (strings == NULL || !in_table(arguments, probe->argidx, probe->xargc) ||
-	    !in_table(offsets, probe->offidx, probe->noffs))
+	if (strings == NULL || !in_table(arguments, probe->argidx, probe->xargc) || !in_table(offsets, probe->offidx, probe->noffs))
 		return 0;
 	/* Is-enabled sites of another version than the kernel's wait for an answer that it wouldn't give. */
 	entry->enabled_count = 0;
@@ -648,8 +641,8 @@ static int read_probe(struct entries *entries, const struct usdt_header *dof, co
 	entry->native = get_strings(dof, strings, probe->nargv, probe->nargc, &entries->strings);
 	entry->translated = get_strings(dof, strings, probe->xargv, probe->xargc, &entries->strings);
 	entry->address = get_address(entries->module, dof, probe);
-	if (entry->provider == NULL || entry->function == NULL || entry->name == NULL || entry->native == NULL ||
-	    entry->translated == NULL || entry->address == 0 || probe->noffs + entry->enabled_count == 0)
+	if (entry->provider == NULL || entry->function == NULL || entry->name == NULL || entry->native == NULL || entry->translated == NULL
+		|| entry->address == 0 || probe->noffs + entry->enabled_count == 0)
 		return 0;
 	entry->probe = probe;
 	entry->attributes = provider->attributes;
@@ -692,9 +685,9 @@ static void read_dof(const struct usdt_header *dof, void *data)
 	struct entries *entries = (struct entries *)data;
 	uint32_t i;
 
-	if (dof->ident[4] != (sizeof(void *) == 8 ? 2 : 1) || dof->ident[5] != ENCODING || dof->ident[6] < 1 ||
-	    dof->ident[6] > 3 || dof->secsize != sizeof(struct usdt_section) || dof->secoff % 8 ||
-	    dof->secoff > dof->loadsz || dof->secnum > (dof->loadsz - dof->secoff) / sizeof(struct usdt_section)) {
+	if (dof->ident[4] != (sizeof(void *) == 8 ? 2 : 1) || dof->ident[5] != ENCODING || dof->ident[6] < 1 || dof->ident[6] > 3
+		|| dof->secsize != sizeof(struct usdt_section) || dof->secoff % 8 || dof->secoff > dof->loadsz
+		|| dof->secnum > (dof->loadsz - dof->secoff) / sizeof(struct usdt_section)) {
 		entries->skipped++;
 		return;
 	}
@@ -793,8 +786,7 @@ struct output {
 	size_t probe_count, provider_count, offset_count, enabled_count, mapping_count, string_size;
 };
 
-static uint32_t add_section(struct output *out, uint32_t type, uint32_t align, uint32_t entsize, const void *start,
-    size_t size)
+static uint32_t add_section(struct output *out, uint32_t type, uint32_t align, uint32_t entsize, const void *start, size_t size)
 {
 	struct usdt_section *section = &out->sections[out->section_count];
 
@@ -829,8 +821,7 @@ static uint32_t add_strings(struct output *out, const char *strings, unsigned co
 }
 
 /* Adds one list of offsets, moved by `distance`; keeps the list that begins at `first` sorted and free of doubles. */
-static size_t add_offsets(uint32_t *table, size_t first, size_t end, const uint32_t *offsets, size_t count,
-    uintptr_t distance)
+static size_t add_offsets(uint32_t *table, size_t first, size_t end, const uint32_t *offsets, size_t count, uintptr_t distance)
 {
 	size_t i, kept = first;
 
@@ -850,7 +841,7 @@ static size_t add_offsets(uint32_t *table, size_t first, size_t end, const uint3
  * the probe before it if that has the same name and arguments.
  */
 static void write_probe(struct output *out, const struct entry *entry, const struct entry *end, uintptr_t base,
-    const struct usdt_probe *last, uint32_t first_argument, uint32_t first_offset, uint32_t first_enabled)
+	const struct usdt_probe *last, uint32_t first_argument, uint32_t first_offset, uint32_t first_enabled)
 {
 	struct usdt_probe *probe = &out->probes[out->probe_count];
 	struct usdt_relocation *relocation = &out->relocations[out->probe_count++];
@@ -860,10 +851,8 @@ static void write_probe(struct output *out, const struct entry *entry, const str
 	for (each = entry; each < end; each++) {
 		uintptr_t distance = each->address - entry->address;
 
-		out->offset_count = add_offsets(out->offsets, offsets, out->offset_count, each->offsets,
-		    each->probe->noffs, distance);
-		out->enabled_count = add_offsets(out->enabled, enabled, out->enabled_count, each->enabled,
-		    each->enabled_count, distance);
+		out->offset_count = add_offsets(out->offsets, offsets, out->offset_count, each->offsets, each->probe->noffs, distance);
+		out->enabled_count = add_offsets(out->enabled, enabled, out->enabled_count, each->enabled, each->enabled_count, distance);
 	}
 	if (last != NULL) {
 		*probe = *last;
@@ -912,17 +901,14 @@ static void write_provider(struct output *out, const struct entry *entry, const 
 	count = out->probe_count - probes;
 	for (i = 0; i < count; i++)
 		out->relocations[probes + i].offset = i * sizeof(struct usdt_probe);
-	provider->probes = add_section(out, PROBES, 8, sizeof(struct usdt_probe), out->probes + probes,
-	    count * sizeof(struct usdt_probe));
+	provider->probes = add_section(out, PROBES, 8, sizeof(struct usdt_probe), out->probes + probes, count * sizeof(struct usdt_probe));
 	provider->prargs = add_section(out, PRARGS, 1, 1, out->mapping + arguments, out->mapping_count - arguments);
-	provider->proffs = add_section(out, PROFFS, 4, 4, out->offsets + offsets,
-	    (out->offset_count - offsets) * sizeof(uint32_t));
+	provider->proffs = add_section(out, PROFFS, 4, 4, out->offsets + offsets, (out->offset_count - offsets) * sizeof(uint32_t));
 	if (out->enabled_count > enabled)
-		provider->prenoffs = add_section(out, PRENOFFS, 4, 4, out->enabled + enabled,
-		    (out->enabled_count - enabled) * sizeof(uint32_t));
+		provider->prenoffs = add_section(out, PRENOFFS, 4, 4, out->enabled + enabled, (out->enabled_count - enabled) * sizeof(uint32_t));
 	add_section(out, PROVIDER, 4, 0, provider, sizeof(*provider));
-	header->relsec = add_section(out, RELTAB, 8, sizeof(struct usdt_relocation), out->relocations + probes,
-	    count * sizeof(struct usdt_relocation));
+	header->relsec = add_section(
+		out, RELTAB, 8, sizeof(struct usdt_relocation), out->relocations + probes, count * sizeof(struct usdt_relocation));
 	header->tgtsec = provider->probes;
 	add_section(out, URELHDR, 4, 0, header, sizeof(*header));
 }
@@ -1021,16 +1007,16 @@ static size_t write_dof(struct output *out, const struct entries *entries, size_
  */
 static size_t space_for(const struct entries *entries, size_t providers)
 {
-	return sizeof(struct usdt_header) + count_sections(entries, providers) * sizeof(struct usdt_section) +
-	    entries->count * (sizeof(struct usdt_probe) + sizeof(struct usdt_relocation)) +
-	    providers * (sizeof(struct usdt_provider) + sizeof(struct usdt_relocation_header)) +
-	    (entries->offsets + entries->enabled) * sizeof(uint32_t) + entries->mapping + entries->strings + 128;
+	return sizeof(struct usdt_header) + count_sections(entries, providers) * sizeof(struct usdt_section)
+		+ entries->count * (sizeof(struct usdt_probe) + sizeof(struct usdt_relocation))
+		+ providers * (sizeof(struct usdt_provider) + sizeof(struct usdt_relocation_header))
+		+ (entries->offsets + entries->enabled) * sizeof(uint32_t) + entries->mapping + entries->strings + 128;
 }
 
 #if USDT_SYSTEM == USDT_SYSTEM_oracle
 #if USDT_DOF_SPACE > 0
 /* Not zero, or it would lie in .bss, which is no file's. */
-static char own_space[USDT_DOF_SPACE] __attribute__((aligned(8))) = { 1 };
+static char own_space[USDT_DOF_SPACE] __attribute__((aligned(8))) = {1};
 #endif
 
 static void talk_of_room(const struct module *module, size_t size)
@@ -1041,8 +1027,9 @@ static void talk_of_room(const struct module *module, size_t size)
 	do
 		*--digit = (char)('0' + size % 10);
 	while ((size /= 10) > 0);
-	talk(module->name, module->is_writable ? "others' DOF stands among ours, so that one of all finds no room there" :
-	    "its DOF can't be written to: its objects are for another system than Oracle's");
+	talk(module->name,
+		module->is_writable ? "others' DOF stands among ours, so that one of all finds no room there"
+							: "its DOF can't be written to: its objects are for another system than Oracle's");
 	talk("compile usdt_dof_register.c with at least -DUSDT_DOF_SPACE", digit);
 }
 

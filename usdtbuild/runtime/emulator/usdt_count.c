@@ -49,7 +49,8 @@ extern struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin
 extern uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 extern void *qemu_plugin_insn_haddr(const struct qemu_plugin_insn *);
 extern void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
-extern void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, void (*)(unsigned, void *), enum qemu_plugin_cb_flags, void *);
+extern void qemu_plugin_register_vcpu_insn_exec_cb(
+	struct qemu_plugin_insn *, void (*)(unsigned, void *), enum qemu_plugin_cb_flags, void *);
 extern void qemu_plugin_register_vcpu_syscall_ret_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, unsigned, int64_t, int64_t));
 
 PLUGIN_EXPORT int qemu_plugin_version;
@@ -114,7 +115,7 @@ static bool transfer(void *to, const void *from, size_t size)
 {
 	for (size_t done = 0; done < size;) {
 		ssize_t more = to ? recv(link_fd, (char *)to + done, size - done, 0)
-		                  : send(link_fd, (const char *)from + done, size - done, MSG_NOSIGNAL);
+						  : send(link_fd, (const char *)from + done, size - done, MSG_NOSIGNAL);
 
 		if (more < 0 && errno == EINTR)
 			continue;
@@ -147,8 +148,7 @@ static void ask_about(known_file *file, const char *line)
 		shared->cut_off = 1;
 		return;
 	}
-	if (transfer(NULL, &length, sizeof length) && transfer(NULL, line, length)
-	    && transfer(&file->head, NULL, sizeof file->head)) {
+	if (transfer(NULL, &length, sizeof length) && transfer(NULL, line, length) && transfer(&file->head, NULL, sizeof file->head)) {
 		file->segments = received(file->head.segments, sizeof(segment));
 		file->sites = received(file->head.sites, sizeof(site));
 		file->semaphores = received(file->head.semaphores, sizeof(uint64_t));
@@ -238,8 +238,7 @@ static void look_again(void)
 		if (!end)
 			break;
 		*end = 0;
-		if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu", &start, &stop, rights, &place, &major_number, &minor_number,
-		           &inode) < 7)
+		if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu", &start, &stop, rights, &place, &major_number, &minor_number, &inode) < 7)
 			continue;
 		if (mapping_count == mapping_room) {
 			mapping *larger = realloc(mappings, (mapping_room + 256) * sizeof *larger);
@@ -250,7 +249,7 @@ static void look_again(void)
 			mapping_room += 256;
 		}
 		one = &mappings[mapping_count++];
-		*one = (mapping){ start, stop, place, makedev(major_number, minor_number), inode, rights[1] == 'w', NULL, (size_t)(line - text) };
+		*one = (mapping){start, stop, place, makedev(major_number, minor_number), inode, rights[1] == 'w', NULL, (size_t)(line - text)};
 		if (inode)
 			one->file = known(one->device, inode);
 	}
@@ -315,7 +314,7 @@ static void raise_semaphores(const known_file *file)
 			shared->not_raised++;
 		} else if (!value_of(at, file) && (one = malloc(sizeof *one))) {
 			set_value(at, file, 1);
-			*one = (raised){ all_raised, at, file };
+			*one = (raised){all_raised, at, file};
 			all_raised = one;
 		}
 	}
@@ -409,8 +408,8 @@ static void watch_copied(struct qemu_plugin_insn *insn, uint64_t address)
 static void learn_program(uint64_t address)
 {
 	const char *(*path_of)(void) = (const char *(*)(void))dlsym(RTLD_DEFAULT, "qemu_plugin_path_to_binary");
-	uint64_t (*start_of)(void) = (uint64_t(*)(void))dlsym(RTLD_DEFAULT, "qemu_plugin_start_code");
-	uint64_t (*end_of)(void) = (uint64_t(*)(void))dlsym(RTLD_DEFAULT, "qemu_plugin_end_code");
+	uint64_t (*start_of)(void) = (uint64_t (*)(void))dlsym(RTLD_DEFAULT, "qemu_plugin_start_code");
+	uint64_t (*end_of)(void) = (uint64_t (*)(void))dlsym(RTLD_DEFAULT, "qemu_plugin_end_code");
 	const char *path;
 	static bool done;
 	struct stat is;
@@ -431,7 +430,7 @@ static void learn_program(uint64_t address)
 		free(file);
 		return;
 	}
-	*file = (known_file){ .next = files, .device = is.st_dev, .inode = is.st_ino };
+	*file = (known_file){.next = files, .device = is.st_dev, .inode = is.st_ino};
 	ask_about(file, line);
 	files = file;
 	if (file->head.segments) { /* the lowest comes first */
@@ -466,7 +465,7 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 			known_file *file = known(one->device, one->inode);
 
 			if (!file && (file = calloc(1, sizeof *file))) {
-				*file = (known_file){ .next = files, .device = one->device, .inode = one->inode };
+				*file = (known_file){.next = files, .device = one->device, .inode = one->inode};
 				ask_about(file, text + one->line);
 				files = file;
 			}
@@ -503,7 +502,7 @@ static void in_child(void)
 {
 	is_child = true;
 	mmap(shared, PAGE + counter_count * sizeof *counters, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE,
-	     -1, 0);
+		-1, 0);
 	if (same(link_fd, &link_is))
 		close(link_fd);
 	if (same(maps_fd, &maps_is))
@@ -540,7 +539,7 @@ static bool map_counters(const char *path)
 
 static bool reach(const char *path)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0 || strlen(path) >= sizeof address.sun_path)

@@ -131,8 +131,7 @@ void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
 	int is_entry = point->form == LIVE_ENTRY;
 	size_t size = is_entry ? sizeof entry_code : sizeof site_code, end = sizeof common_code + size - 4;
-	uint64_t words[3] = {
-		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_arm64_enter : (uint64_t)live_arm64_hit};
+	uint64_t words[3] = {(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_arm64_enter : (uint64_t)live_arm64_hit};
 	uint32_t last = point->form == FORM_TAIL ? (uint32_t)RET : branch((uintptr_t)trampoline + end, point->resume);
 
 	memcpy(trampoline, common_code, sizeof common_code);

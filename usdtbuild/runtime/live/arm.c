@@ -278,9 +278,9 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 	if (point->form == FORM_THUMB_ENTRY)
 		return entry_step(point, on, step, store);
 	memcpy(&off, point->original, 4);
-	jump = point->form == FORM_THUMB ? thumb_branch(at, point->landing)
+	jump = point->form == FORM_THUMB     ? thumb_branch(at, point->landing)
 		: point->form == FORM_THUMB_TAIL ? thumb_branch(at, point->trampoline)
-						 : branch(at, point->trampoline + FROM_ARM);
+										 : branch(at, point->trampoline + FROM_ARM);
 	if ((at & (live_page() - 1)) == live_page() - 2)
 		return divided_step(at, off, jump, on, step, store);
 	return live_word_step(point, off, jump, off != NOP, on, step, store);
@@ -338,7 +338,7 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 
 	at &= ~(uintptr_t)1;
 	if (thumb ? half_at(at) != T_RETURN || !live_machine_nop((const unsigned char *)at + 2, 2) || (at & mask) == mask - 1
-		  : live_word(at) != RETURN)
+			  : live_word(at) != RETURN)
 		return 0;
 	far = live_hook_mirror(at, code, sizeof code, hook);
 	jump = thumb ? thumb_branch(at, (uintptr_t)far) : branch(at, (uintptr_t)far + FROM_ARM);
@@ -367,7 +367,8 @@ static int32_t thumb_distance(uint32_t half, uint32_t following)
 	if ((half & 0xf800) != 0xf000 || !(following & 0x8000))
 		return 0;
 	if (following & 0x5000)
-		return live_extend(sign << 24 | (1 ^ j1 ^ sign) << 23 | (1 ^ j2 ^ sign) << 22 | (half & 0x3ff) << 12 | (following & 0x7ff) << 1, 25) + 4;
+		return live_extend(sign << 24 | (1 ^ j1 ^ sign) << 23 | (1 ^ j2 ^ sign) << 22 | (half & 0x3ff) << 12 | (following & 0x7ff) << 1, 25)
+			+ 4;
 	if ((half >> 6 & 15) >= 14)
 		return 0;
 	return live_extend(sign << 20 | j2 << 19 | j1 << 18 | (half & 0x3f) << 12 | (following & 0x7ff) << 1, 21) + 4;

@@ -57,7 +57,9 @@ static int forbidden = -1;  /* a seccomp filter is there; -1 not asked yet */
 /* -- ranges of cells, under the lock of live.c ---------------------------------------------------------------------- */
 
 enum { RANGES = 64 };
-static struct range { uint32_t start, size; } returned[RANGES];
+static struct range {
+	uint32_t start, size;
+} returned[RANGES];
 static uint32_t next_cell = HEAD;
 
 uint32_t live_take_cells(uint32_t count)
@@ -240,7 +242,8 @@ void live_cells_forked(void)
 /* Why counts are locked, or NULL. */
 const char *live_why_locked(void)
 {
-	return forbidden > 0 ? "a seccomp filter is there, and a thread's first hit would ask the system for memory" : "there is no room for more cells";
+	return forbidden > 0 ? "a seccomp filter is there, and a thread's first hit would ask the system for memory"
+						 : "there is no room for more cells";
 }
 
 #endif

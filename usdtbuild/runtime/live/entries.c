@@ -41,8 +41,7 @@ enum { R_MOVED = 23, R_ADDRESS = 2 };
 #endif
 
 /* The address that one dynamic relocation of `section` will make; 0 if it makes none. */
-static uintptr_t relocation(
-	const live_module *module, const live_file *file, const ElfW(Shdr) *section, uintptr_t info, uintptr_t addend)
+static uintptr_t relocation(const live_module *module, const live_file *file, const ElfW(Shdr) *section, uintptr_t info, uintptr_t addend)
 {
 	const ElfW(Shdr) *symtab;
 	const ElfW(Sym) *symbols;
@@ -53,15 +52,14 @@ static uintptr_t relocation(
 		return 0;
 	symtab = &file->sections[section->sh_link];
 	symbols = (const void *)live_content(file, symtab);
-	if (!symbols || (uintptr_t)symbols % __alignof__(*symbols)
-		|| SYMBOL_OF(info) >= symtab->sh_size / sizeof *symbols || !symbols[SYMBOL_OF(info)].st_shndx)
+	if (!symbols || (uintptr_t)symbols % __alignof__(*symbols) || SYMBOL_OF(info) >= symtab->sh_size / sizeof *symbols
+		|| !symbols[SYMBOL_OF(info)].st_shndx)
 		return 0;
 	return module->bias + symbols[SYMBOL_OF(info)].st_value + addend;
 }
 
 /* The addresses that dynamic relocations will make, read from the file: this may run before they are carried out. */
-static void relocated(
-	const live_module *module, const live_file *file, const ElfW(Shdr) *table, uintptr_t *values)
+static void relocated(const live_module *module, const live_file *file, const ElfW(Shdr) *table, uintptr_t *values)
 {
 	const ElfW(Shdr) *section;
 	uintptr_t low = table->sh_addr, high = low + table->sh_size;
@@ -195,8 +193,7 @@ static void measure(live_module *module, live_point *point, uintptr_t entry, con
 		return;
 	}
 	point->segment = (uint8_t)(segment - 1);
-	nops = nop_run((const unsigned char *)point->shown.address,
-		f->size ? start + f->size - point->shown.address : 64, &first);
+	nops = nop_run((const unsigned char *)point->shown.address, f->size ? start + f->size - point->shown.address : 64, &first);
 	point->nops = (uint8_t)nops;
 	point->first_nop = (uint8_t)first;
 }
@@ -320,8 +317,8 @@ uintptr_t live_function_of(const live_guard *g, uintptr_t address)
 		return !index || marks.all[index - 1].mode == 2 ? 0 : marks.all[index - 1].address | marks.all[index - 1].mode;
 	}
 	index = live_at_or_after(g->found, address + 1);
-	return index && address - g->found->all[index - 1].address < 1 << 16
-		? g->found->all[index - 1].address | g->found->all[index - 1].mode : address - 64;
+	return index && address - g->found->all[index - 1].address < 1 << 16 ? g->found->all[index - 1].address | g->found->all[index - 1].mode
+																		 : address - 64;
 }
 
 void live_branch(const live_guard *g, uintptr_t source, intptr_t distance)
@@ -372,7 +369,8 @@ static void look_for_jumps(live_module *module, live_point *points, size_t count
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */
 
-static int add_entry(live_module *module, live_list *list, uintptr_t entry, const functions *found, usdt_live_argument_place *parameters, unsigned parameter_count)
+static int add_entry(live_module *module, live_list *list, uintptr_t entry, const functions *found, usdt_live_argument_place *parameters,
+	unsigned parameter_count)
 {
 	live_point *point = live_append(list);
 
@@ -394,8 +392,7 @@ static int add_entry(live_module *module, live_list *list, uintptr_t entry, cons
 	return 0;
 }
 
-static int read_table(
-	live_module *module, const live_file *file, const ElfW(Shdr) *section, live_list *list, functions *found,
+static int read_table(live_module *module, const live_file *file, const ElfW(Shdr) *section, live_list *list, functions *found,
 	usdt_live_argument_place *parameters, unsigned parameter_count)
 {
 	const unsigned char *content = live_content(file, section);
@@ -457,8 +454,8 @@ int live_read_functions(live_module *module, const live_file *file, live_list *l
 			error = read_table(module, file, section, list, &found, parameters, parameter_count);
 	for (i = 0; LIVE_HOTPATCH && i < found.count && !error; i++) {
 		uintptr_t at = found.all[i].address;
-		unsigned padding = live_is_code(module, at - 16) && live_is_code(module, at + 8)
-			? live_machine_hotpatch((const unsigned char *)at) : 0;
+		unsigned padding = live_is_code(module, at - 16) && live_is_code(module, at + 8) ? live_machine_hotpatch((const unsigned char *)at)
+																						 : 0;
 
 		if (padding)
 			error = add_entry(module, list, at - padding, &found, parameters, parameter_count);

@@ -67,8 +67,7 @@ static __thread thread mine __attribute__((tls_model("initial-exec")));
 
 /* More than one handler, or one that may change errno, which belongs to the interrupted code. Where errno is stays the same for a
  * thread. */
-static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) void call_all(
-	const live_actions *actions, const usdt_live_hit *hit)
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) void call_all(const live_actions *actions, const usdt_live_hit *hit)
 {
 	int *number = actions->vectors ? &errno : NULL, saved = number ? *number : 0;
 	uint32_t i;
@@ -306,8 +305,7 @@ static void thread_ends(void *data)
 		int own = (uintptr_t)frames[k].slot >= self->stack && (uintptr_t)frames[k].slot < self->stack_end;
 
 		next = frames[k].below;
-		if (own || !__atomic_compare_exchange_n(
-				&frames[k].state, &state, ORPHAN, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		if (own || !__atomic_compare_exchange_n(&frames[k].state, &state, ORPHAN, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			give_back(self, k);
 	}
 	self->top = self->current = -1;
@@ -338,9 +336,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void bury(thread *self, const
 		if (__atomic_load_n(&f->state, __ATOMIC_ACQUIRE) != ENDED) {
 			if (f->slot > slot || back == live_thunk(k))
 				return;
-			if (f->slot < slot
-				&& ((uintptr_t)f->slot < self->stack || (uintptr_t)slot >= self->stack_end
-					|| live_may_return(f->slot, k)))
+			if (f->slot < slot && ((uintptr_t)f->slot < self->stack || (uintptr_t)slot >= self->stack_end || live_may_return(f->slot, k)))
 				return;
 			LIVE_ADD_ONE(&live_abandoned);
 		}
@@ -490,8 +486,7 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t add_frame(
 }
 
 /* Returns where the trampoline goes on: a thunk, with the return address taken off the stack, or 0. */
-LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
-	live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors)
+LIVE_PLAIN LIVE_BARE USDT_LIVE_FAST_HANDLER uintptr_t live_enter(live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors)
 {
 	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
 	thread *self = &mine;
@@ -537,8 +532,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void end_frame(thread *self, 
 		if (*from == k)
 			*from = frames[k].below;
 		give_back(self, k);
-	} else if (!__atomic_compare_exchange_n(
-			   &frames[k].state, &state, ENDED, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+	} else if (!__atomic_compare_exchange_n(&frames[k].state, &state, ENDED, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		give_back(self, k);
 	}
 }

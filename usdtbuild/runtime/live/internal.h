@@ -193,7 +193,10 @@ typedef struct live_module {
 	char *counts;                  /* of its points, 64 bytes each, and where that is in the shared file */
 	uint64_t counts_offset;
 	uint32_t cells;                /* the first of its points', or 0 */
-	struct live_mapping { void *at; size_t size; } *mirrors;
+	struct live_mapping {
+		void *at;
+		size_t size;
+	} *mirrors;
 	unsigned mirror_count;
 	const char *trouble;           /* why it could not be read */
 } live_module;

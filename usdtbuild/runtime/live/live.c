@@ -503,9 +503,8 @@ static int change(const rule *r)
 	return error ? error : r->on ? on : (int)last.switched;
 }
 
-static int new_rule(
-	unsigned kind, const char *pattern, int on, usdt_live_handler *handler, usdt_live_leaver *leaver, void *data, unsigned flags,
-	uint32_t minimum)
+static int new_rule(unsigned kind, const char *pattern, int on, usdt_live_handler *handler, usdt_live_leaver *leaver, void *data,
+	unsigned flags, uint32_t minimum)
 {
 	rule r;
 

@@ -27,8 +27,8 @@ void live_sort_points(live_point **list, live_point **spare, size_t count)
 /* One run of pages. 0 if they aren't free. */
 static int map_run(live_module *module, uintptr_t start, uintptr_t end)
 {
-	void *found = mmap((void *)start, end - start, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | 0x100000 /* MAP_FIXED_NOREPLACE */, -1, 0);
+	void *found = mmap(
+		(void *)start, end - start, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | 0x100000 /* MAP_FIXED_NOREPLACE */, -1, 0);
 
 	if (found != MAP_FAILED && (uintptr_t)found != start) {
 		munmap(found, end - start);

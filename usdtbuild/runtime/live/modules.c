@@ -154,8 +154,7 @@ live_point *live_append(live_list *list)
 {
 	if (list->count == list->room) {
 		size_t room = list->room ? 2 * list->room : 256;
-		live_point *more = mmap(
-			NULL, room * sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		live_point *more = mmap(NULL, room * sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (more == MAP_FAILED)
 			return NULL;

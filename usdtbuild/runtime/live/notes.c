@@ -11,8 +11,7 @@
 
 /* -- probes by name --------------------------------------------------------------------------------------------- */
 
-live_probe *live_find_probe(
-	live_probes *known, const char *provider, size_t provider_length, const char *name, size_t name_length)
+live_probe *live_find_probe(live_probes *known, const char *provider, size_t provider_length, const char *name, size_t name_length)
 {
 	uint32_t hash = 5381;
 	size_t i;
@@ -23,8 +22,8 @@ live_probe *live_find_probe(
 	for (i = 0; i < name_length; i++)
 		hash = hash * 33 + (unsigned char)name[i];
 	for (p = known->bucket[hash % LIVE_BUCKETS]; p; p = p->next)
-		if (p->provider_length == provider_length && p->name_length == name_length
-			&& !memcmp(p->provider, provider, provider_length) && !memcmp(p->name, name, name_length))
+		if (p->provider_length == provider_length && p->name_length == name_length && !memcmp(p->provider, provider, provider_length)
+			&& !memcmp(p->name, name, name_length))
 			return p;
 	p = live_allocate(known->arena, sizeof *p);
 	if (!p)
@@ -163,8 +162,7 @@ static void read_operands(live_arena *arena, live_point *point, const char *text
 
 /* -- sites ------------------------------------------------------------------------------------------------------ */
 
-int live_add_site(
-	live_module *module, live_list *list, live_probe *p, uintptr_t site, uintptr_t semaphore, const char *operands)
+int live_add_site(live_module *module, live_list *list, live_probe *p, uintptr_t site, uintptr_t semaphore, const char *operands)
 {
 	int segment = live_is_code(module, site);
 	live_point *point;
@@ -194,8 +192,7 @@ int live_add_site(
 	return 0;
 }
 
-static int read_notes(
-	live_module *module, live_list *list, live_probes *known, const unsigned char *notes, size_t size, uintptr_t base)
+static int read_notes(live_module *module, live_list *list, live_probes *known, const unsigned char *notes, size_t size, uintptr_t base)
 {
 	while (size >= 12) {
 		uint32_t name, description, type;
@@ -227,8 +224,7 @@ static int read_notes(
 			if (i == 3 && address[0]) {
 				uintptr_t move = module->bias + (base ? base - address[1] : 0);
 				live_probe *p = live_find_probe(known, field[0], strlen(field[0]), field[1], strlen(field[1]));
-				int error = live_add_site(
-					module, list, p, address[0] + move, address[2] ? address[2] + move : 0, field[2]);
+				int error = live_add_site(module, list, p, address[0] + move, address[2] ? address[2] + move : 0, field[2]);
 
 				if (error)
 					return error;

@@ -98,8 +98,9 @@ int live_exchange_page_of(live_mapped *file, live_store *stores, size_t count, i
 		live_forget_mapped(file);
 		find_mapped(start, file);
 	}
-	copy = file->fd >= 0 ? mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE, file->fd, (off_t)file->offset + (off_t)(start - file->start))
-			     : mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	copy = file->fd >= 0
+		? mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE, file->fd, (off_t)file->offset + (off_t)(start - file->start))
+		: mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (copy == MAP_FAILED)
 		return 0;
 	memcpy(copy, (const void *)start, page);
@@ -118,8 +119,7 @@ int live_exchange_page_of(live_mapped *file, live_store *stores, size_t count, i
 		return 1;
 	}
 	__builtin___clear_cache(copy, copy + page);
-	if (mprotect(copy, page, protection) == 0
-		&& mremap(copy, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == (void *)start) {
+	if (mprotect(copy, page, protection) == 0 && mremap(copy, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == (void *)start) {
 		__builtin___clear_cache((char *)start, (char *)start + page);
 		return 1;
 	}

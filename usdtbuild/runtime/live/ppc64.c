@@ -132,7 +132,8 @@ enum { COUNT_WORD = 136 };
 
 void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
-	uint64_t words[3] = {(uint64_t)point->count, (uint64_t)point, point->form == LIVE_ENTRY ? (uint64_t)live_ppc64_enter : (uint64_t)live_ppc64_hit};
+	uint64_t words[3] = {
+		(uint64_t)point->count, (uint64_t)point, point->form == LIVE_ENTRY ? (uint64_t)live_ppc64_enter : (uint64_t)live_ppc64_hit};
 	size_t end = sizeof site_code - 4;
 	uint32_t last = point->form == FORM_TAIL ? RETURN : branch((uintptr_t)trampoline + end, point->resume);
 

@@ -231,8 +231,7 @@ enum { COUNT_WORD = 96 };
 void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
 	int is_entry = point->form == LIVE_ENTRY;
-	uint64_t words[3] = {
-		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_riscv_enter : (uint64_t)live_riscv_hit};
+	uint64_t words[3] = {(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_riscv_enter : (uint64_t)live_riscv_hit};
 	size_t size = is_entry ? sizeof entry_code : sizeof site_code;
 	uint32_t last[2];
 
@@ -259,10 +258,12 @@ static intptr_t branch_of(uint32_t word)
 	if ((word & 0x7f) == 0x63)
 		return live_extend((word >> 31) << 12 | (word >> 7 & 1) << 11 | (word >> 25 & 0x3f) << 5 | (word >> 8 & 15) << 1, 13);
 	if ((word & 0xe003) == 0xa001)
-		return live_extend((word >> 12 & 1) << 11 | (word >> 8 & 1) << 10 | (word >> 9 & 3) << 8 | (word >> 6 & 1) << 7 | (word >> 7 & 1) << 6
-				| (word >> 2 & 1) << 5 | (word >> 11 & 1) << 4 | (word >> 3 & 7) << 1, 12);
+		return live_extend((word >> 12 & 1) << 11 | (word >> 8 & 1) << 10 | (word >> 9 & 3) << 8 | (word >> 6 & 1) << 7
+				| (word >> 7 & 1) << 6 | (word >> 2 & 1) << 5 | (word >> 11 & 1) << 4 | (word >> 3 & 7) << 1,
+			12);
 	if ((word & 0xc003) == 0xc001)
-		return live_extend((word >> 12 & 1) << 8 | (word >> 5 & 3) << 6 | (word >> 2 & 1) << 5 | (word >> 10 & 3) << 3 | (word >> 3 & 3) << 1, 9);
+		return live_extend(
+			(word >> 12 & 1) << 8 | (word >> 5 & 3) << 6 | (word >> 2 & 1) << 5 | (word >> 10 & 3) << 3 | (word >> 3 & 3) << 1, 9);
 	return 0;
 }
 

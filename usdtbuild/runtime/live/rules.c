@@ -134,7 +134,9 @@ uint32_t live_key(const char *name)
  * thousands. There are as many chains as there is room for rules, a power of two, and behind them the one of key 0.
  */
 enum { NONE = UINT32_MAX };
-static struct chain { uint32_t first, last; } *chains;
+static struct chain {
+	uint32_t first, last;
+} *chains;
 
 static struct chain *chain_of(uint32_t key)
 {
@@ -339,8 +341,8 @@ static int rules_meet(const rule *a, const rule *b)
 
 static int is_same(const rule *a, const rule *b)
 {
-	return a->on && b->on && a->kind == b->kind && !strcmp(a->pattern.text, b->pattern.text) && a->handler == b->handler && a->flags == b->flags
-		&& a->leaver == b->leaver && a->data == b->data && a->minimum == b->minimum;
+	return a->on && b->on && a->kind == b->kind && !strcmp(a->pattern.text, b->pattern.text) && a->handler == b->handler
+		&& a->flags == b->flags && a->leaver == b->leaver && a->data == b->data && a->minimum == b->minimum;
 }
 
 /* -- rules -------------------------------------------------------------------------------------------------------- */

@@ -117,7 +117,7 @@ static int site_step(const live_point *point, int on, int step, live_store *stor
 	if (step == !on)
 		return on && memcmp((const void *)at, nop, 2) ? live_store_at(store, at, nop, nop, 2) /* fails: somebody else stands there */
 			: on ? (put_distance(distance, at, point->trampoline), live_store_at(store, at + 2, NULL, distance, 4))
-			     : live_store_at(store, at + 2, NULL, distance, 4);
+				 : live_store_at(store, at + 2, NULL, distance, 4);
 	return live_store_at(store, at, on ? nop : jump, on ? jump : nop, 2);
 }
 
@@ -192,8 +192,7 @@ void live_machine_trampoline(live_point *point, unsigned char *trampoline)
 {
 	int is_entry = point->form == LIVE_ENTRY;
 	size_t size = is_entry ? sizeof entry_code : sizeof site_code;
-	uint64_t words[3] = {
-		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_s390_enter : (uint64_t)live_s390_hit};
+	uint64_t words[3] = {(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_s390_enter : (uint64_t)live_s390_hit};
 
 	memcpy(trampoline, is_entry ? entry_code : site_code, size);
 	put_distance(trampoline + size - 4, (uintptr_t)trampoline + size - 6, point->resume);

@@ -88,8 +88,7 @@ size_t live_page(void)
 
 static void *map_at(uintptr_t at, size_t size)
 {
-	void *found = mmap(
-		(void *)at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	void *found = mmap((void *)at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
 	if (found == MAP_FAILED)
 		return NULL;
@@ -242,8 +241,7 @@ static int writable(writer *w, const live_module *module, unsigned segment)
 	w->open[segment] = 2;
 	if (w->start[segment] >= w->end[segment])
 		return 0;
-	if (mprotect((void *)w->start[segment], w->end[segment] - w->start[segment],
-		    module->code[segment].protection | PROT_WRITE) == 0)
+	if (mprotect((void *)w->start[segment], w->end[segment] - w->start[segment], module->code[segment].protection | PROT_WRITE) == 0)
 		w->open[segment] = 1;
 	return w->open[segment] == 1;
 }
@@ -333,8 +331,7 @@ static int one_store(writer *w, live_point *point, const live_store *store)
 	if (store->size == 1 && store->expected == 1 && w->open[point->segment] == 1) {
 		uint8_t old = store->old[0];
 
-		return __atomic_compare_exchange_n(
-			(uint8_t *)store->at, &old, store->bytes[0], 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+		return __atomic_compare_exchange_n((uint8_t *)store->at, &old, store->bytes[0], 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 	}
 #endif
 	/* The last look before the store: a breakpoint, or another patcher, is left alone. */

@@ -179,8 +179,7 @@ int usdt_live_probe_off(const char *pattern);
 /* The same for functions. `minimum` leaves out functions of fewer bytes. */
 int usdt_live_function_on(const char *pattern, usdt_live_handler *enter, usdt_live_leaver *leave, void *data);
 int usdt_live_function_on_with(
-	const char *pattern, usdt_live_handler *enter, usdt_live_leaver *leave, void *data, unsigned flags,
-	uint32_t minimum);
+	const char *pattern, usdt_live_handler *enter, usdt_live_leaver *leave, void *data, unsigned flags, uint32_t minimum);
 int usdt_live_function_off(const char *pattern);
 
 /* The sum of the counts of what matches, of `kinds`, or an error, which USDT_LIVE_NO_COUNT tells, and usdt_live_error((int)count) puts in

@@ -18,7 +18,7 @@ live_demangler *live_demangle = __cxa_demangle;
 enum { LONGEST_NAME = 4096 };
 
 /* Operators whose signs are brackets, longer ones first. */
-static const char *const operators[] = { "()", "[]", "->*", "->", "<=>", "<<=", "<<", ">>=", ">>", "<=", "<", ">=", ">" };
+static const char *const operators[] = {"()", "[]", "->*", "->", "<=>", "<<=", "<<", ">>=", ">>", "<=", "<", ">=", ">"};
 
 static int is_word(char c)
 {
@@ -59,7 +59,7 @@ static const char *closed(const char *text, const char *at)
 /* The place behind what follows a list of parameters that ends here and only says in which function a name is, or NULL. */
 static const char *enclosing(const char *at)
 {
-	static const char *const words[] = { " const", " volatile", " &&", " &", "&&", "&" };
+	static const char *const words[] = {" const", " volatile", " &&", " &", "&&", "&"};
 	size_t i;
 
 	for (i = 0; i < sizeof words / sizeof *words; i++)

@@ -75,7 +75,8 @@ void live_machine_site(live_point *point)
 	else if (!memcmp(at, "\x90\x90\x90\x90\x90", 5))
 		live_refuse(point, "classic", "five NOPs of one byte stand there, and threads may be between them; build without --nop=classic");
 	else if (at[0] == 0x90 || at[0] == 0xc3)
-		live_refuse(point, "too-small", "the NOP has no room for a jump: compiled without -DUSDT_LIVE, a probe of sys/sdt.h, a stub that is called, or a conditional tail call");
+		live_refuse(point, "too-small",
+			"the NOP has no room for a jump: compiled without -DUSDT_LIVE, a probe of sys/sdt.h, a stub that is called, or a conditional tail call");
 	else
 		live_refuse(point, "changed", "no NOP stands there");
 }
@@ -98,7 +99,8 @@ const char *live_machine_entry_room(const live_point *point, const char **detail
 void live_machine_entry(live_point *point)
 {
 	if (point->first_nop > 2) {
-		live_refuse(point, "long-nop", "the entry's first NOP has more than two bytes: a state in between would be an instruction that faults");
+		live_refuse(
+			point, "long-nop", "the entry's first NOP has more than two bytes: a state in between would be an instruction that faults");
 		return;
 	}
 	live_plain_entry(point);
@@ -108,9 +110,16 @@ void live_machine_entry(live_point *point)
 
 /* The order in which live_x86_probe saves registers. */
 static const char *const saved_registers[][4] = {
-	{"rcx", "ecx", "cx", "cl"}, {"rdx", "edx", "dx", "dl"}, {"rsi", "esi", "si", "sil"},
-	{"rdi", "edi", "di", "dil"}, {"r8", "r8d", "r8w", "r8b"}, {"r9", "r9d", "r9w", "r9b"},
-	{"r10", "r10d", "r10w", "r10b"}, {"r11", "r11d", "r11w", "r11b"}, {"-", "-", "-", "-"}, {"rax", "eax", "ax", "al"},
+	{"rcx", "ecx", "cx", "cl"},
+	{"rdx", "edx", "dx", "dl"},
+	{"rsi", "esi", "si", "sil"},
+	{"rdi", "edi", "di", "dil"},
+	{"r8", "r8d", "r8w", "r8b"},
+	{"r9", "r9d", "r9w", "r9b"},
+	{"r10", "r10d", "r10w", "r10b"},
+	{"r11", "r11d", "r11w", "r11b"},
+	{"-", "-", "-", "-"},
+	{"rax", "eax", "ax", "al"},
 };
 const uint8_t live_parameters[] = {6, 4, 3, 2, 1, 5, 6}; /* of rax, rcx, rdx, rsi, rdi, r8, r9, r10 */
 enum { SAVED_BYTES = 10 * 8 + 128 }; /* up to the interrupted stack pointer */
@@ -147,7 +156,8 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 	for (i = 0; i < sizeof saved_registers / sizeof *saved_registers; i++) {
 		size_t name = strlen(saved_registers[i][0]);
 
-		if ((size_t)(end - at) == name + 3 && at[0] == '(' && at[1] == '%' && !memcmp(at + 2, saved_registers[i][0], name) && end[-1] == ')') {
+		if ((size_t)(end - at) == name + 3 && at[0] == '(' && at[1] == '%' && !memcmp(at + 2, saved_registers[i][0], name)
+			&& end[-1] == ')') {
 			place->kind = 1;
 			place->reg = (uint8_t)i;
 			return 1;
@@ -183,12 +193,10 @@ static int entry_step(const live_point *point, int on, int step, live_store *sto
 	if (on && step == 1 && *(const uint8_t *)(at + 1) == back)
 		return 1;
 	if (on)
-		return step == 1   ? one_byte(store, at + 1, point->original[1], back)
-			: step == 2 ? one_byte(store, at, point->original[0], 0xeb)
-				    : 0;
-	return step == 0   ? one_byte(store, at, 0xeb, point->original[0])
-		: step == 1 ? one_byte(store, at + 1, back, point->original[1])
-			    : 0;
+		return step == 1 ? one_byte(store, at + 1, point->original[1], back)
+			: step == 2  ? one_byte(store, at, point->original[0], 0xeb)
+						 : 0;
+	return step == 0 ? one_byte(store, at, 0xeb, point->original[0]) : step == 1 ? one_byte(store, at + 1, back, point->original[1]) : 0;
 }
 
 int live_machine_step(const live_point *point, int on, int step, live_store *store)
@@ -268,8 +276,13 @@ static const unsigned char trampolines[4][56] = {
 /* clang-format on */
 
 /* Where each has its numbers; 0: nowhere. */
-static const struct { uint8_t cells, armed, cell, count, resume[2]; } places[4] = {
-	{10, 16, 31, 0, {41, 0}}, {15, 2, 27, 0, {33, 0}}, {0, 2, 0, 13, {18, 28}}, {0, 2, 0, 13, {18, 0}},
+static const struct {
+	uint8_t cells, armed, cell, count, resume[2];
+} places[4] = {
+	{10, 16, 31, 0, {41, 0}},
+	{15, 2, 27, 0, {33, 0}},
+	{0, 2, 0, 13, {18, 28}},
+	{0, 2, 0, 13, {18, 0}},
 };
 
 static uintptr_t cells_in_thread(void)

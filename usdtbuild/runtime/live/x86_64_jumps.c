@@ -61,8 +61,8 @@ static unsigned length_of(const unsigned char *at, const unsigned char *end, uns
 			small = 1;
 		else if (*at == 0x67)
 			narrow = 1;
-		else if (*at != 0xf0 && *at != 0xf2 && *at != 0xf3 && *at != 0x2e && *at != 0x36 && *at != 0x3e && *at != 0x26
-			&& *at != 0x64 && *at != 0x65)
+		else if (*at != 0xf0 && *at != 0xf2 && *at != 0xf3 && *at != 0x2e && *at != 0x36 && *at != 0x3e && *at != 0x26 && *at != 0x64
+			&& *at != 0x65)
 			break;
 	}
 	if (end - at < 16)
@@ -93,8 +93,7 @@ static unsigned length_of(const unsigned char *at, const unsigned char *end, uns
 	}
 	for (; *form && *form != ' '; form++)
 		switch (*form) {
-		case 'g':
-			group = 1; /* fall through */
+		case 'g': group = 1; /* fall through */
 		case 'M': {
 			unsigned mod = *at >> 6, rm = *at & 7, reg = *at >> 3 & 7;
 

@@ -55,7 +55,9 @@ static char *tables;
 static uint64_t tables_size;
 static uint64_t nowhere[CELL_SIZE / 8]; /* what has no place in the file is written here */
 static uint32_t *own_process;           /* 0 in a child that hasn't asked yet: the kernel wipes the page */
-static __thread struct { uint32_t process, thread; } own __attribute__((tls_model("initial-exec")));
+static __thread struct {
+	uint32_t process, thread;
+} own __attribute__((tls_model("initial-exec")));
 
 #define PLAIN LIVE_PLAIN USDT_LIVE_FAST_HANDLER
 #define KEEP_LOOP __asm__ volatile("" ::: "memory") /* memcpy and memset may use vector registers */
@@ -336,7 +338,19 @@ static inline PLAIN int order(uint64_t *bits, unsigned size)
 
 /* -- pairs of hits ------------------------------------------------------------------------------------------------- */
 
-enum { PAIRS_BEGIN = 0, PAIRS_DEEP = 8, PAIRS_MANY = 16, PAIRS_KEY = 24, PAIRS_REJECTED = 32, STACKS = 64, STACKS_BITS = 10, STACK_SIZE = 1024, BEGINS = 16, DEEPEST = 63, SEARCH = 64 };
+enum {
+	PAIRS_BEGIN = 0,
+	PAIRS_DEEP = 8,
+	PAIRS_MANY = 16,
+	PAIRS_KEY = 24,
+	PAIRS_REJECTED = 32,
+	STACKS = 64,
+	STACKS_BITS = 10,
+	STACK_SIZE = 1024,
+	BEGINS = 16,
+	DEEPEST = 63,
+	SEARCH = 64
+};
 
 /* The thread's stack, or one that nobody ever had; NO_STACK without either. */
 #define NO_STACK ((uint64_t)-1)
@@ -577,8 +591,7 @@ static inline __attribute__((always_inline)) PLAIN int run(
 	}
 }
 
-static __attribute__((noinline)) PLAIN int run_without_key(
-	const live_program *program, const instruction *i, const usdt_live_hit *hit)
+static __attribute__((noinline)) PLAIN int run_without_key(const live_program *program, const instruction *i, const usdt_live_hit *hit)
 {
 	return run(program, i, hit, NULL);
 }
@@ -689,8 +702,8 @@ const live_program *live_program_of(const live_point *point, const void *code, s
 			reached[(place + (size_t)i->jump) / 8] = 1;
 		if (right && (i->what == COMPARE || i->what == LOAD))
 			prepare(i, &point->shown.arguments[i->operand]);
-		program->has_key |= i->what == KEY_BEGIN || i->what == KEY_WORD || i->what == KEY_TEXT || i->what == WIDE_CELL ||
-		                    i->what == HASHED_KEY;
+		program->has_key |= i->what == KEY_BEGIN || i->what == KEY_WORD || i->what == KEY_TEXT || i->what == WIDE_CELL
+			|| i->what == HASHED_KEY;
 		if (right && i->what != END && !(i->what == JUMP && (i->how & ANY) == ANY)) {
 			right = left >= 2 * sizeof *i;
 			reached[right ? (place + sizeof *i) / 8 : 0] = 1;

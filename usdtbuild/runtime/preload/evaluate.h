@@ -17,6 +17,7 @@ LIVE_HIDDEN LIVE_PLAIN USDT_LIVE_FAST_HANDLER int live_evaluate(const live_progr
 #define LIVE_UNREADABLE UINT32_MAX
 /* Copy a text, at most so many bytes and not its NUL, and return how many these are: LIVE_UNREADABLE if it can't be read, `cut` if it goes
  * on where nothing can. */
-LIVE_HIDDEN LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_copy_text(const live_program *of_the_site_or_null, unsigned char *to, uintptr_t text, uint32_t most, int *cut);
+LIVE_HIDDEN LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_copy_text(
+	const live_program *of_the_site_or_null, unsigned char *to, uintptr_t text, uint32_t most, int *cut);
 
 #endif

@@ -62,7 +62,10 @@ static char *slots;
 static int ring_fd = -1, points_fd = -1, programs_fd = -1, record, counts, tree;
 static uint32_t smallest, longest;
 static unsigned flags; /* of handlers that add up calls */
-static struct { live_pattern pattern; uint8_t role; } roles[64];
+static struct {
+	live_pattern pattern;
+	uint8_t role;
+} roles[64];
 static unsigned role_count;
 static char folder[3072];
 
@@ -186,16 +189,15 @@ static int tell(const usdt_live_point *shown, unsigned long long count, void *da
 			point->role |= roles[i].role;
 	clean(module, sizeof module, shown->module);
 	clean(name, sizeof name, shown->name);
-	length = snprintf(line, sizeof line, "%llu\t%u\t%s\t%s\t%s\t%llx\t%llx\t%llx\t%s\t%s", (unsigned long long)index,
-		(unsigned)shown->kind, shown->provider, name, module, (unsigned long long)point->module->bias,
-		(unsigned long long)shown->address, (unsigned long long)(uintptr_t)point->semaphore, shown->reason ? shown->reason : "",
-		shown->detail ? shown->detail : "");
+	length = snprintf(line, sizeof line, "%llu\t%u\t%s\t%s\t%s\t%llx\t%llx\t%llx\t%s\t%s", (unsigned long long)index, (unsigned)shown->kind,
+		shown->provider, name, module, (unsigned long long)point->module->bias, (unsigned long long)shown->address,
+		(unsigned long long)(uintptr_t)point->semaphore, shown->reason ? shown->reason : "", shown->detail ? shown->detail : "");
 	for (i = 0; i < shown->argument_count && length < (int)sizeof line - 600; i++) {
 		const usdt_live_argument_place *a = &shown->arguments[i];
 
 		clean(type, sizeof type, a->type);
-		length += snprintf(line + length, sizeof line - (size_t)length, "\t%u|%u|%u|%s|%.200s", a->size, a->is_signed,
-			(unsigned)is_text(a), a->name, type);
+		length += snprintf(line + length, sizeof line - (size_t)length, "\t%u|%u|%u|%s|%.200s", a->size, a->is_signed, (unsigned)is_text(a),
+			a->name, type);
 	}
 	line[length++] = '\n';
 	if (write(points_fd, line, (size_t)length) < 0)
@@ -362,8 +364,7 @@ static void follow(char *text)
 		if (*line == 'R' || *line == 'C') {
 			record = 1;
 			counts = *line == 'C';
-		}
-		else if (*line == 'P')
+		} else if (*line == 'P')
 			check(usdt_live_probe_on(line + 2, record ? hit : NULL, NULL));
 		else if (*line == 'F')
 			check(usdt_live_function_on_with(
@@ -384,8 +385,7 @@ static void follow(char *text)
 			if (*line == 'A')
 				live_tree_waits();
 			check(usdt_live_probe_on_with(line + 2, live_tree_switch, *line == 'A' ? &tree : NULL, USDT_LIVE_FAST));
-		}
-		else if (*line == 'X') {
+		} else if (*line == 'X') {
 			usdt_live_probe_off(line + 2);
 			usdt_live_function_off(line + 2);
 		}
