@@ -24,7 +24,7 @@ help:
 	@echo "make fuzz           change files for FUZZ_SECONDS each way (600), and see that no reader or writer minds"
 	@echo "make mutants        put faults into the product, and see that the tests find each (slow)"
 	@echo "make pythons        check the wheel with the oldest Python that is supported, and the newest that is to be had"
-	@echo "make lint           check the sources (ruff, mypy)"
+	@echo "make lint           check the sources (ruff, mypy, clang-format)"
 	@echo "make docs           write the documentation as a site, to build/docs"
 	@echo "make manual         write the man pages and shell completion from the commands' help"
 	@echo "make pictures       make the documentation's pictures from a real trace (Chromium)"
@@ -49,6 +49,9 @@ lint: prepare-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
+	@if [ -x $(BIN)/clang-format ]; then echo "$(BIN)/clang-format --dry-run --Werror"; \
+		find usdtbuild -name '*.[ch]' -exec $(BIN)/clang-format --dry-run --Werror {} +; \
+	else echo "The layout of the C is not checked: there is no clang-format for this machine."; fi
 
 check: FOR = check
 check: lint
