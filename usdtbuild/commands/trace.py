@@ -556,7 +556,7 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
     for refusal in found.refusals if not found.targets else ():
         remark(f"not traced: {refusal}")
     plain = found.looked_up and not any("!" in one for one in job.wanted.functions)  # such a pattern names a module
-    never = absent(job, found.targets, session.pid) if plain else []
+    never = absent(inside, found.targets, session.pid) if plain else []
     for one in never:
         remark(str(one))
     if not found.targets and not never:

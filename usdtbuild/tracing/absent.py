@@ -89,7 +89,8 @@ def unmatched(wanted: Wanted, targets: Sequence[Target]) -> list[tuple[str, str]
     """Return the patterns that match no target by the name that it is shown with; functions may have others. Where only
     -x and --module say what to trace, that is all probes."""
     named = {rule: [called(one) for one in targets if one.kind == _KINDS[rule]] for rule in _KINDS}
-    every = [(PROBE_RULE, "*")] if wanted.is_open and (wanted.exclude or wanted.modules) else []
+    takes_probes = wanted.is_open and not targets
+    every = [(PROBE_RULE, "*")] if takes_probes and (wanted.exclude or wanted.modules) else []
     return [
         (rule, pattern)
         for rule, pattern in (*wanted.ordered, *every)
@@ -103,7 +104,8 @@ def absent(wish: Job, targets: Sequence[Target], pid: int, pair: Sequence[str] =
     found, wanted = [], wish.wanted
     where = f"--module {' '.join(wanted.modules)}" if wanted.modules else ""
     options = {wish.cut.begin: "--from ", wish.cut.end: "--until ", **dict.fromkeys(pair, "--latency ")}
-    for rule, pattern in unmatched(wanted, targets):
+    is_of_calls = wish.tree and wanted.is_open
+    for rule, pattern in unmatched(wanted, targets) if not is_of_calls else ():
         names: dict[str, Sequence[str]] = {}  # the program's names stand before those of its libraries
         others = set[str]()
         for image in _images(wish, wish.pids or (pid,)):
