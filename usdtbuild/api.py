@@ -391,9 +391,10 @@ def trace(
     heading = _heading(pids, programs, argv, remote, words)
     if len(set(pids)) < len(pids) or len(pids) > TARGETS:
         raise UsageError(f"-p: each process can be named once, and {TARGETS} of them at most")
-    if running and (not (pids or programs) or not children):
-        raise UsageError("--children is about children that processes (-p PID) have already"
-                         + ("" if children else "; leave out --no-children"))  # fmt: skip
+    if running and not children:
+        raise UsageError("--children and --no-children contradict each other: leave one of them out")
+    if running and not (pids or programs):
+        raise UsageError("--children is about children that processes (-p PID) have already")
     if not duration > 0 or (limit is not None and limit < 1):
         raise UsageError("--duration and --limit must be more than 0")
     is_open = not (probes or functions or calls)
