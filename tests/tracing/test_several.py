@@ -407,6 +407,13 @@ def test_what_can_match_nothing_is_told_at_once(start: Started, options: str, sa
     assert trace.returncode == 1
 
 
+def test_all_names_are_told_where_one_of_latency_is_wrong(start: Started, usdtbuild: Any) -> None:
+    said = usdtbuild("trace", "--latency", "begin", "nosuch", *named([start(10)]), code=2).stderr
+    assert said == "usdtbuild: nothing matches --latency nosuch; there are several:begin, several:end\n"
+    said = usdtbuild("trace", "--latency", "beginn", "end", *named([start(10)]), code=2).stderr
+    assert "nothing matches --latency beginn; did you mean begin? There are several:begin, several:end" in said
+
+
 def test_the_trace_does_not_trace_itself(start: Started, run: Any) -> None:
     one = start(10)
     script = f'exec "$0" -m usdtbuild trace -p {one.pid} -p $$'
@@ -550,7 +557,8 @@ def test_what_is_no_program_is_refused(several: Path, usdtbuild: Any, tmp_path: 
     assert "both a process (--exe" in usdtbuild("trace", "--exe", several, "--", "true", code=2).stderr
     assert "traces one process" in usdtbuild("trace", "--exe", several, "--engine", "gdb", code=2).stderr
     assert "--children is about" in usdtbuild("trace", "--children", "--", "true", code=2).stderr
-    assert "--children is about" in usdtbuild("trace", "--children", "--no-children", "-p", 1, code=2).stderr
+    said = usdtbuild("trace", "--children", "--no-children", "-p", 1, code=2).stderr
+    assert said == "usdtbuild: --children and --no-children contradict each other: leave one of them out\n"
     assert "say what to trace" in usdtbuild("trace", "--children", code=2).stderr
 
 

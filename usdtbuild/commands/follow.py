@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..ending import INTERRUPTED
-from ..errors import InputError, UsdtError
+from ..errors import InputError, UsageError, UsdtError
 from ..launch.orphans import adopt
 from ..text import one_line
 from .say import echo, remark
@@ -126,7 +126,7 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
 
     session, output = follower.tracer, follower.output
     job = session.wish
-    stopped = start(follower)
+    stopped = _started(follower, until.pair)
     tell_news(session)
     if until.verbose:
         remark(f"tracing {named(job.pids or (session.pid,))}" if session.pid else "tracing")
@@ -168,6 +168,20 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
         echo(f"usdtbuild: {why} (--require-hits)", err=True)
         return _NO_HITS
     return code
+
+
+def _started(follower: Follower, pair: tuple[str, ...]) -> list[int]:
+    """Do as `start` does. Of a name of --latency that nothing has, say what there is instead: who pairs hits knows only
+    of what is traced."""
+    from ..tracing.absent import absent
+
+    try:
+        return start(follower)
+    except UsageError:
+        tracer = follower.tracer
+        if pair and (missing := absent(tracer.wish, tracer.targets, tracer.pid, pair)):
+            raise UsageError("\n".join(map(str, missing))) from None
+        raise
 
 
 def _incomplete(report: Report) -> str:
