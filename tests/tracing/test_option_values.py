@@ -41,6 +41,10 @@ from .conftest import built_with_probes
         (("--lossless=",), "'--lossless': '' is no time"),
         (("--stack=",), "'--stack': '' is not"),
         (("--latency", "", "x"), "'--latency': it is empty"),
+        (("--latency", "start", "-p", "1"), "'--latency': two names are needed, of the probes that begin and end"),
+        (("--engine", "bpftrace", "--trap"), "the engine bpftrace sets no breakpoints for functions (--trap); "),
+        (("--engine", "gdb", "--trap"), "the engine gdb sets no breakpoints for functions (--trap); "),
+        (("--engine", "inside", "--trap"), "the engine inside sets no breakpoints for functions (--trap); "),
         (("-p", "1"), "both a process (-p 1) and a command ("),
     ],
 )

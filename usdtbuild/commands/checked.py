@@ -149,6 +149,16 @@ def texts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...] | N
     return value
 
 
+def pair(ctx: click.Context, param: click.Parameter, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the names of two probes, if neither is the option that stands behind the first. Raises BadParameter."""
+    for one in value or ():
+        if one.startswith("-"):
+            raise click.BadParameter(
+                f"two names are needed, of the probes that begin and end; {one!r} is none.", ctx, param
+            )
+    return texts(ctx, param, value)
+
+
 def optional(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Return what was given behind `=`, '' for an option that stands alone. Raises BadParameter.
 

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 )
 @click.option("--sum", "sum_of", metavar="ARG", default="", help="Sum and mean of an argument.")
 @click.option("--histogram", metavar="ARG", default="", help="How an argument's values are distributed.")
-@click.option("--latency", nargs=2, metavar="BEGIN END", help="How long it takes a thread from one probe to another.")
+@click.option("--latency", nargs=2, metavar="BEGIN END", callback=checked.pair,
+              help="How long it takes a thread from one probe to another.")  # fmt: skip
 @checked.user
 def command(
     language: str, file: str, probes: tuple[str, ...], providers: tuple[str, ...], wanted_hits: str | None, count: bool,

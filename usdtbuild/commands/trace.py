@@ -125,7 +125,7 @@ class Ordered(click.Command):
     callback=checked.text,
     help="Sum, mean, least and greatest value of an argument; with --by, for each key.",
 )
-@click.option("--latency", nargs=2, metavar="BEGIN END", callback=checked.texts,
+@click.option("--latency", nargs=2, metavar="BEGIN END", callback=checked.pair,
               help="How long it takes from one probe to another; with --by for each key.")  # fmt: skip
 @click.option("--key", metavar="ARG", callback=checked.text,
               help="With --latency: pair hits by this argument, or several (`id,worker`), not"
