@@ -47,6 +47,7 @@ class Ability(Flag):
     TREE = auto()  # add up which functions call which
     KEEP = auto()  # keep the last hits only, where they happen
     STACKS = auto()  # call stacks of hits
+    TRAP = auto()  # breakpoints for functions that can't be patched
     WAIT = auto()  # let the program wait until all its hits are read
     EVALUATE = auto()  # filter, and add up; where an engine can't, hits are recorded, and evaluated afterwards
     # How the worker sees hits; nobody asks for these.
@@ -68,6 +69,7 @@ _LACKING = {
     Ability.CALL_RETURNS: "sees no returns of calls",
     Ability.TREE: "doesn't add up calls (--report, --graph)",
     Ability.STACKS: "sees no call stacks (--stack)",
+    Ability.TRAP: "sets no breakpoints for functions (--trap)",
     Ability.WAIT: "doesn't let the program wait for it (--lossless)",
     Ability.KEEP: "doesn't keep the last hits in the program's memory (--last)",
 }
@@ -217,8 +219,8 @@ TRACERS: dict[str, Engine] = {
     "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | _ALONE, "session", worker=True),
     "trap": Engine("session", "Session", _HERE | Ability.STOPS, "session", worker=True),
     "inside": Engine("inside", "Inside", _INSIDE, "inside"),
-    "plugin": Engine("remote.counting", "Counting", Ability.EMULATOR | Ability.FUNCTIONS | Ability.CALLS,
-                     "remote.counting", hidden=True),
+    "plugin": Engine("remote.counting", "Counting", Ability.EMULATOR | Ability.FUNCTIONS | Ability.CALLS
+                     | Ability.TRAP, "remote.counting", hidden=True),
     "remote": Engine("remote.session", "Remote",
                      _HERE & ~(Ability.START | Ability.ATTACH | Ability.STACKS) | _ELSEWHERE, "remote.session",
                      "counting through its gdb server, which hangs when the program starts threads"),
@@ -253,6 +255,7 @@ def needed(wish: Job) -> Ability:
         Ability.KEEP: wish.last is not None,
         Ability.WAIT: bool(wish.patience),
         Ability.STACKS: bool(wish.stack),
+        Ability.TRAP: wish.trap_functions,
     }
     found = Ability(0)
     for ability, asked in abilities.items():
