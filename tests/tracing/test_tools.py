@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import PROBES, check_arguments, parse
+from .conftest import PROBES, built_with_probes, check_arguments, parse
 from .test_engines import ALL, Running, code_of, watch
 
 MODULE = (sys.executable, "-m", "usdtbuild")
@@ -254,6 +254,37 @@ def test_bpftrace_invents_no_string(run: Any, bpftrace: str, tmp_path: Path) -> 
     assert found[6] == {"text": "0123456789" * 6 + "0123", "cut": True}
     for guess in (found[1], found[5]):  # "?" where somebody may have mapped something between two looks
         assert guess == "?" or set(guess) == {"unreadable"}
+
+
+FORKS = r"""
+#include <sys/wait.h>
+#include <unistd.h>
+#include "odd.h"
+static const char constant[] __attribute__((aligned(65536))) = "constant";
+int main(void)
+{
+    for (int i = 0; i < 4; i++) {
+        if (!fork()) {
+            ODD_TEXT(i % 2 ? *(const volatile char *)constant : 0, (char *)constant);
+            _exit(0);
+        }
+        wait(0);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.live
+def test_bpftrace_says_how_many_texts_it_could_not_read(run: Any, bpftrace: str, tmp_path: Path) -> None:
+    """Half of the processes haven't touched the text's page when they hit; a filter can't know whether these pass."""
+    program = built_with_probes(run, tmp_path, "odd", "provider odd { probe text(int, char *); };", FORKS)
+    for words, shown in ((("--filter", 'arg1 == "constant"'), "2  odd:text"), (("--by", "arg1"), "?")):
+        done = run(*MODULE, "trace", "--engine", "bpftrace", "-P", "odd:*", "--count", *words, "--", program)
+        assert shown in done.stdout
+        assert "warning: bpftrace could not read a text in 2 hits" in done.stderr
+    done = run(*MODULE, "trace", "--engine", "bpftrace", "-P", "odd:*", "--count", "--", program)
+    assert (done.stdout, done.stderr) == ("4  odd:text\n", "")
 
 
 @pytest.mark.live

@@ -223,7 +223,7 @@ class Worker:
         code = self.processes.chosen.exit_code
         arming = self.processes.arming
         notes = arming.fallen_back() + self.waiting.notes(arming.engines(), len(self.tracees.names) + 1)
-        for note in notes + (self.recorder.notes() if self.recorder is not None else []):
+        for note in notes + [text for one in (self.recorder, arming.kernel) if one for text in one.notes()]:
             self.tell(job.Noted(note, always=True))
         dropped = sum(one.dropped for _, one in arming.engines())
         told = Stops(self.stops, self.tracees.stop_cost, self._spread) if self.stops else None

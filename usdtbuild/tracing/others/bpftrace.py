@@ -233,6 +233,7 @@ class Kernel:
         self._watched: set[int] = set()
         self._texts = Texts(wish.string_size)
         self._recorded: dict[int, int] = {}
+        self._unread_texts = 0  # hits that have one
         self._until, self._drained = 1 << 63, False
         self._totals: Totals | None = None  # once it is over
         self._tables: Tables = {}
@@ -320,6 +321,8 @@ class Kernel:
                 values.append(self._texts.value(pid, bits, found, when, watcher.longest))
             else:
                 values.append(number(argument, operands[0], bits))
+        is_unread = any(one is MISSING and text for one, text in zip(values, watcher.expressions[index]))
+        self._unread_texts += is_unread and when <= self._until
         return Event(when, pid, tid, target.number, tuple(values))
 
     def totals(self) -> Totals:
@@ -336,6 +339,14 @@ class Kernel:
                 # is called that. bpftrace 0.27 doesn't say that it has lost hits while more come than it can print.
                 lost.update({key: max(0, count - self._recorded.get(key, 0)) for key, count in found.items()})
         return Totals(counts, lost)
+
+    def notes(self) -> list[str]:
+        """Return what a user must know at the end."""
+        if not self._unread_texts:
+            return []
+        number = f"{self._unread_texts} hit{'s' * (self._unread_texts > 1)}"
+        return [f"warning: bpftrace could not read a text in {number}, mostly because the program had not touched its"
+                " page yet: it is shown as ?, and passes no filter; without --engine bpftrace it is read"]  # fmt: skip
 
     def tables(self) -> Tables:
         """Return what hits have added up to so far."""
