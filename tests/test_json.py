@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 from collections.abc import Iterator
@@ -10,10 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.tracing.recorded import NUMBER, PATH, RATIO, WHERE
+from tests.tracing.recorded import NUMBER, PATH, RATIO, REPORT, WHERE, target
 from tests.tracing.test_files import LOOKALIKES
 from usdtbuild.folders import folder
-from usdtbuild.tracing.model import MISSING
+from usdtbuild.tracing.measures import Cell
+from usdtbuild.tracing.model import MISSING, Event
+from usdtbuild.tracing.outputs.by import By
+from usdtbuild.tracing.outputs.histogram import Histogram
 from usdtbuild.tracing.outputs.values import plain_value
 
 SCHEMAS = folder("schemas")
@@ -64,6 +68,36 @@ def test_hits_and_counts_of_a_trace(built: Path, usdtbuild: Any, tmp_path: Path)
         usdtbuild("trace", "-P", "app:go", "--count", *option, "-o", tmp_path / "n.json", "--", built / "app")
         (row,) = conforms("trace-count", (tmp_path / "n.json").read_text())["counts"]
         assert (row["probe"], row["hits"], row["exact"]) == ("app:go", 0 if option else 2, True)
+
+
+@pytest.mark.parametrize("by", ["", "where"])
+def test_rows_of_doubles(by: str) -> None:
+    """Doubles are spelled as such, and a sum that none holds is told, in intervals after that too."""
+    one = target(0, "one", RATIO, WHERE)
+    events = [Event(at, 1, 1, 0, (1e308, 0)) for at in range(3)]
+    for make in (Histogram, By):
+        words = {"by": by} if make is Histogram else {"of": "ratio"}
+        table = make(io.StringIO(), "ratio" if make is Histogram else by, **words)  # type: ignore[arg-type]
+        table.start([one])
+        table.events(events)
+        (row,) = [row.as_json() for row in table.rows(REPORT)]
+        line = {"version": 1, "time": 0, "seconds": 1, "counts": {}, "rates": {}, "lost": 0, "rows": [row]}
+        conforms("trace-every", json.dumps(line) + "\n")
+        quantiles = {"p50": 1e308, "p90": 1e308, "p99": 1e308} if make is Histogram else {}
+        key = {"by": by, "key": "0x0"} if by else {}
+        assert row == {"table": "server:one ratio", **key, "hits": 3, "overflow": True, "min": 1e308, **quantiles,
+                       "max": 1e308}  # fmt: skip
+        assert {type(row[name]) for name in ("min", *quantiles, "max")} == {float}
+    full = Cell(3, float("inf"), 1e308, 1e308)
+    assert full.since(Cell(2, float("inf"), 1e308, 1e308)).total == float("inf")
+
+
+@pytest.mark.parametrize(("wanted", "p50"), [("ratio", 0.75), ("ratio,0.1", 0.75), ("ratio,0.4", 0.75)])
+def test_quantiles_of_doubles_are_within_their_extremes(wanted: str, p50: float) -> None:
+    table = Histogram(io.StringIO(), wanted)
+    table.start([target(0, "one", RATIO)])
+    table.events([Event(at, 1, 1, 0, (0.75,)) for at in range(3)])
+    assert table.rows(REPORT)[0].quantiles == {"p50": p50, "p90": p50, "p99": p50}
 
 
 def test_a_report_of_calls(built: Path, usdtbuild: Any, tmp_path: Path) -> None:

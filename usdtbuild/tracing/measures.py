@@ -5,6 +5,7 @@ The same whether hits are added up where they happen (`patch.tables`) or, as eve
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
@@ -93,7 +94,8 @@ class Cell:
 
         Both may come from memory that a program can write to, so nothing is taken for granted: counts aren't negative.
         """
-        found = Cell(max(0, self.count - before.count), self.total - before.total, self.least, self.most)
+        total = self.total if math.isinf(self.total) else self.total - before.total  # what overflows stays so
+        found = Cell(max(0, self.count - before.count), total, self.least, self.most)
         found.classes = self.classes - before.classes
         if found.classes:
             low, high = (sorted((one if number >= 0 else -one) for one in bounds(number))

@@ -54,16 +54,19 @@ class Distribution:
         self.take(other.all, other._fine)
 
     def quantile(self, part: float) -> float:
-        """Return what so many of the values don't exceed: within 6 %, or within a step; an integer, or NaN."""
-        wanted, seen = part * sum(self._fine.values()), 0
+        """Return what so many of the values don't exceed: within 6 %, or within a step; of integers one, or NaN."""
+        wanted, seen, found = part * sum(self._fine.values()), 0, self.all.most
+        is_whole = not isinstance(self.all.total, float)
         for number in sorted(self._fine):
             seen += self._fine[number]
             if seen >= wanted:
                 low, high = bounds(number)
                 middle = 2 * low * high // (low + high or 1)  # as far from both in proportion
-                found = (2 * number + 1) * self._step // 2 if self._step else middle if number >= 0 else -middle
-                return int(min(max(found, self.all.least), self.all.most))
-        return self.all.most if math.isnan(self.all.most) else int(self.all.most)
+                half = (2 * number + 1) * self._step
+                found = (half // 2 if is_whole else half / 2) if self._step else middle if number >= 0 else -middle
+                found = min(max(found, self.all.least), self.all.most)
+                break
+        return int(found) if is_whole and not math.isnan(found) else float(found)
 
     @property
     def _classes(self) -> Counter[int]:

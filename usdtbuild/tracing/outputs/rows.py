@@ -62,9 +62,12 @@ class Row(NamedTuple):
         if self.by:
             found |= {"by": self.by, "key": self.key}
         found["pairs" if self.is_time else "hits"] = self.hits
+        if not self.is_time and self.total is not None and math.isinf(self.total):
+            found["overflow"] = True
+        whole = self.is_time or not isinstance(self.total, float)
         for name, number in numbers.items():
             if number is not None and math.isfinite(number):
-                found[name + unit] = number if isinstance(number, int) else float(f"{number:.9g}")
+                found[name + unit] = number if isinstance(number, int) and whole else float(f"{number:.9g}")
         return found
 
 
