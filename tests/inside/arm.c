@@ -37,17 +37,24 @@ static unsigned in[55], out[55]; /* r0 to r3, r12, lr; flags; d0 to d7, d16 to d
 static unsigned long wrong, seen;
 static int spoils;
 
+/* By itself: GCC takes each line of assembly for one instruction, and would branch across all these as if they were few, with cbz, too. */
+static __attribute__((noinline)) void spoil(void)
+{
+	__asm__ volatile(
+		".irp n,0,1,2,3,4,5,6,7,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n"
+		"	vmov d\\n, r3, r3\n"
+		".endr\n"
+		"	mov r0, #0\n	mov r1, #0\n	mov r2, #0\n	mov r3, #0\n	mov r12, #0\n	mov lr, #0\n	cmp r12, r12\n"
+		: : : "r0", "r1", "r2", "r3", "r12", "lr", "cc", "memory", "d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d16", "d17", "d18", "d19",
+		  "d20", "d21", "d22", "d23", "d24", "d25", "d26", "d27", "d28", "d29", "d30", "d31");
+}
+
 static void handler(const usdt_live_hit *hit, void *data)
 {
 	(void)data;
 	seen++;
 	wrong += !spoils && usdt_live_argument(hit, 1) != usdt_live_argument(hit, 0) + 1;
-	__asm__ volatile(
-		".irp n,0,1,2,3,4,5,6,7,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n"
-		"	vmov d\\n, r3, r3\n"
-		".endr\n"
-		"	mov r12, #0\n	mov lr, #0\n	cmp r12, r12\n"
-		: : : "r0", "r1", "r2", "r3", "r12", "lr", "cc", "memory");
+	spoil();
 }
 
 static __attribute__((noinline)) void all_registers(void)
