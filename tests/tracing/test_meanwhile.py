@@ -67,6 +67,19 @@ int main(int count, char **words)
         setitimer(ITIMER_REAL, &often, 0);
         while (!done[2]) pause();
     }
+    if (!strcmp(words[2], "once")) return hit(-4), 7;
+    if (!strcmp(words[2], "execs")) {
+        for (int i = 0; i < """
+    + str(WORKERS)
+    + r"""; i++)
+            if (fork() == 0) {
+                while (!done[0]);
+                execl(words[0], words[0], words[1], "once", (char *)0);
+            }
+        done[0] = 1;
+        while (wait(&status) > 0) done[1] += status != 7 << 8;
+        return (int)done[1];
+    }
     if (!strcmp(words[2], "workers")) {
         done[0] = 100;
         while (!traced()) usleep(100);
@@ -210,3 +223,13 @@ def test_children_that_it_forks_are_traced_in_the_end_and_put_back(busy: Path, t
     finally:
         struct.pack_into("<q", program.memory, 16, 1)
         program.process.wait(60)
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_programs_that_come_while_one_is_armed(busy: Path, run: Any, tmp_path: Path, engine: str) -> None:
+    """All at once; of those that stop meanwhile none is forgotten."""
+    for _ in range(3):
+        (tmp_path / "done").write_bytes(bytes(4096))
+        command = [sys.executable, "-m", "usdtbuild", "trace", "--engine", engine, "--count", "-P", "busy:*"]
+        done = run(*command, "--", busy, tmp_path / "done", "execs", timeout=60)
+        assert f"{WORKERS}  busy:hit" in done.stdout

@@ -59,10 +59,21 @@ class Meanwhile:
                 self._tracees.unseen.remove(told)
                 if thread is not None and not thread.trapped:
                     self._tracees.resume(thread)
-        for thread in [one for one in self._tracees.threads.values() if not one.stopped]:
-            stop = ptrace.look(thread.tid, os.WNOHANG)
-            if stop is not None:
-                self._take(thread, stop)
+        while tid := ptrace.first():
+            thread = self._tracees.threads.get(tid)
+            if thread is None or thread.stopped:
+                break
+            self._look(thread)
+        else:
+            return
+        # What is first is a child of ours, or has to stand: all are looked at, once.
+        for one in [one for one in self._tracees.threads.values() if not one.stopped]:
+            self._look(one)
+
+    def _look(self, thread: Thread) -> None:
+        stop = ptrace.look(thread.tid, os.WNOHANG)
+        if stop is not None:
+            self._take(thread, stop)
 
     def _take(self, thread: Thread, stop: ptrace.Stop) -> None:
         """Handle the stop of a thread, or leave it for later."""

@@ -81,8 +81,9 @@ class Processes:
     def take_next(self) -> None:
         """Seize the process that has waited longest, if one does, and arm what it has. Raises UsdtError and OSError, if
         that was named, and hasn't ended."""
-        one = self.chosen.next(self.known)
-        if one is None:
+        if self.tracees.has_served:
+            self.settle()
+        if (one := self.chosen.next(self.known)) is None:
             return
         try:
             if self.tracees.has(one.pid):  # one of ours has forked it meanwhile, with all that is armed there
@@ -161,6 +162,7 @@ class Processes:
 
     def settle(self) -> None:
         """Handle what happened while something else was waited for; resume whoever stands for it."""
+        self.tracees.has_served = False
         while self.tracees.unseen:
             stop = self.tracees.unseen.pop(0)
             thread = self.tracees.threads.get(stop.tid)
@@ -244,10 +246,8 @@ class Processes:
         return loader
 
     def _trapped(self, thread: Thread) -> None:
-        """A thread has stopped with SIGTRAP: it has hit a breakpoint, or it is its own.
-
-        Where its process is being ended meanwhile (another thread's exit, SIGKILL) there is nothing left to be done.
-        """
+        """A thread has stopped with SIGTRAP: it has hit a breakpoint, or it is its own. Where its process is being
+        ended meanwhile (another thread's exit, SIGKILL) there is nothing left to be done."""
         thread.trapped = False
         with contextlib.suppress(*_ENDED):
             self._take_hit(thread)

@@ -7,6 +7,7 @@ matter of `hosts`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -174,6 +175,14 @@ def awaited(tid: int, deadline: float, take: Callable[[int, int], Stop | None]) 
         time.sleep(pause)
         pause = min(0.001, pause + 0.000005)
     return stop
+
+
+def first() -> int:
+    """Return the first of our children that has stopped or ended, which stays so; 0 if none has."""
+    with contextlib.suppress(ChildProcessError):
+        seen = os.waitid(os.P_ALL, 0, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG | WALL)
+        return seen.si_pid if seen is not None else 0
+    return 0
 
 
 def look(tid: int, flags: int = 0) -> Stop | None:

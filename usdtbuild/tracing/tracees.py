@@ -83,6 +83,7 @@ class Tracees:
         self.calm = False  # nothing is half done, so whoever hears that the front is gone may leave off
         self.is_called = False  # the front has said something, or is gone
         self.has_news = False  # a thread has stopped, or a child has ended
+        self.has_served = False  # such threads were met since somebody has looked through `unseen`
         self.meanwhile: Callable[[], object] = int  # takes the stops that there are
         self.look: Callable[[], object] = int  # looks at that
         self.until = math.inf  # when nothing more is begun, of the monotonic clock
@@ -318,13 +319,13 @@ class Tracees:
         except where processes stand; and let threads go on that stop for reasons of their own (`meanwhile`)."""
         self.calm = self.has_news = True
         signal.signal(signal.SIGCHLD, self._child_has_news)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         try:
             self.serve()
             self.in_time()
             yield
         finally:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             self.calm = False
 
     def _child_has_news(self, *_: object) -> None:
@@ -336,7 +337,7 @@ class Tracees:
         while self.has_news and self.calm:
             self.has_news = self.calm = False  # what comes meanwhile is looked at afterwards
             self.meanwhile()
-            self.calm = True
+            self.calm = self.has_served = True
             self.in_time()
 
 

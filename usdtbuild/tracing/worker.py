@@ -303,7 +303,7 @@ class Worker:
             self._listen()
         self.outbox.send()
         self.stopping |= self.outbox.closed
-        return busy
+        return busy or self.tracees.has_served
 
     def hold(self) -> None:
         """Let a program that was started, and stands with everything armed, wait until the front lets it begin."""
