@@ -303,8 +303,10 @@ def test_a_filter_is_for_the_programs_own_probes_where_none_are_named(
     assert not said or re.search(r"--filter: lib\w+:\w+ has no argument id", said)  # some libraries have no probes
 
 
-def test_a_program_without_anything_that_may_be_traced(usdtbuild: Any) -> None:
-    said = usdtbuild("trace", "-x", "*", "--", sys.executable, "-V").stderr
+def test_a_program_without_anything_that_may_be_traced(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    (tmp_path / "nothing.c").write_text("int main(void) { return 0; }\n")
+    run("gcc", "nothing.c", "-o", "nothing", cwd=tmp_path)
+    said = usdtbuild("trace", "-x", "*", "--", tmp_path / "nothing").stderr
     assert "warning: the program has no probes that -x and --module leave; usdtbuild list FILE would show" in said
 
 
