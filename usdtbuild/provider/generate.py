@@ -107,7 +107,7 @@ def read_formats(text: str) -> tuple[str, ...]:
 def _default_output(source: str) -> str:
     """Return `app.h` for `some/where/app.d`: in the working directory, as `dtrace -h` has it."""
     base = os.path.basename(source) if source != "-" else "stdin"
-    return (base.removesuffix(".d")) + ".h"
+    return base.removesuffix(".d") + ".h"
 
 
 def _check_outputs(request: HeaderRequest, output: str) -> None:

@@ -138,7 +138,7 @@ class Process:
         return False
 
     def has_forked(self, pid: int) -> bool:
-        """Whether all that is armed here, or was before this one ended, is in another process, too. Raises OSError."""
+        """Whether something is armed here, or was before this one ended, and all of it is in another process, too."""
         return bool(self.changed()) and self.is_copied_to(pid)
 
     def changed(self) -> list[tuple[int, bytes]]:

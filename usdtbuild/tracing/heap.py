@@ -14,6 +14,7 @@ from ..elf.layout import SHT_DYNSYM, SHT_SYMTAB
 from ..errors import InputError
 from ..inspection.process import load_biases, mapped_files, open_mapped
 from .maps import PAGE
+from .running import stat_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _HEAP = "[heap]"  # what the kernel calls it
 _END = "__curbrk"
 _LIBRARIES = ("libc.so.6", "libc-2.")
-_START = 44  # the field of /proc/PID/stat, behind the name, that says where the heap begins
+_START = 44  # the field of `stat_fields` that says where the heap begins
 
 
 def heap_of(pid: int, mapped: Sequence[Area], memory: Memory) -> tuple[int, int] | None:
@@ -31,7 +32,7 @@ def heap_of(pid: int, mapped: Sequence[Area], memory: Memory) -> tuple[int, int]
     kernel says and what the C library says are not the same, or the heap is not in one piece."""
     heap = [area for area in mapped if area.name == _HEAP]
     try:
-        start = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[_START])
+        start = int(stat_fields(pid)[_START])
         words = list(_words(pid))
     except (OSError, InputError, ValueError, IndexError):
         return None

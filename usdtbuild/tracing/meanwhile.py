@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from typing import TYPE_CHECKING
 
 from . import ptrace
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from .tracees import Thread, Tracees
 
 _STARTS = (ptrace.EVENT_FORK, ptrace.EVENT_CLONE)
-_PATIENCE = 0.3  # seconds until a child that has been forked stops for us, for the first time
 
 
 class Meanwhile:
@@ -115,7 +113,7 @@ class Meanwhile:
     def _pass_by(self, pid: int, parent: Process) -> bool:
         """Let a child go as it would be without us; return whether it has stopped for that, or is gone."""
         child = self._tracees.add(pid, pid)
-        if not child.stopped and not self._tracees.has_stopped(child, time.monotonic() + _PATIENCE):
+        if not child.stopped and not self._tracees.has_stopped(child):
             return False
         if child.tid in self._tracees.threads:
             with contextlib.suppress(OSError):

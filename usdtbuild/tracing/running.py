@@ -45,7 +45,7 @@ def named(pids: Sequence[int]) -> str:
 def running(pid: int) -> Running | None:
     """Return a process, None if there is none, or if it has ended."""
     with contextlib.suppress(OSError):
-        state, parent, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:20]
+        state, parent, *fields = stat_fields(pid)[:20]
         if state != b"Z" or int(fields[15]) > 1:  # a first thread may end before the others
             return Running(pid, int(fields[17]), int(parent))
     return None
@@ -59,11 +59,15 @@ def checked(pid: int) -> Running:
             raise TracerError(f"process {pid} has ended, and waits for its parent ({parent}) to collect it")
         raise TracerError(f"there is no process {pid}")
     with contextlib.suppress(OSError, IndexError):
-        flags = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[6])
-        if flags & _KERNEL_THREAD:
+        if int(stat_fields(pid)[6]) & _KERNEL_THREAD:
             what = "is a thread of the kernel, which nobody can trace; name a program's process"
             raise TracerError(f"process {pid} {what}")
     return found
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the state on, which stands behind the name. Raises OSError."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 def status_field(pid: int, field: str) -> str:

@@ -22,7 +22,7 @@ from . import ptrace
 from .errors import RIGHTS, LateError, TracerError
 from .hosts import HOST
 from .maps import Memory
-from .running import numbers, status_field
+from .running import numbers, stat_fields, status_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -151,9 +151,9 @@ class Tracees:
                 )
             time.sleep(0.002)
 
-    def has_stopped(self, thread: Thread, deadline: float) -> bool:
+    def has_stopped(self, thread: Thread, deadline: float | None = None) -> bool:
         """Wait for one thread; return whether it stands (or has ended)."""
-        stop = ptrace.awaited(thread.tid, deadline, ptrace.look)
+        stop = ptrace.awaited(thread.tid, deadline or time.monotonic() + _PATIENCE, ptrace.look)
         if stop is None:
             return False
         if stop.exited is not None:
@@ -165,7 +165,7 @@ class Tracees:
     def let_borrower_go(self, thread: Thread) -> None:
         """Let the child of a vfork run that a thread waits for, from where the kernel has stopped it for us."""
         child = self.add(thread.lent_to, thread.lent_to)
-        if self.has_stopped(child, time.monotonic() + _PATIENCE):
+        if self.has_stopped(child):
             self.resume(child)
 
     def note(self, thread: Thread, stop: ptrace.Stop) -> None:
@@ -265,7 +265,7 @@ class Tracees:
         with contextlib.suppress(OSError):
             ptrace.call(ptrace.CONT, thread.tid)
             thread.stopped = False
-            self.has_stopped(thread, time.monotonic() + _PATIENCE)
+            self.has_stopped(thread)
         thread.owed = thread.owed or owed
 
     @contextlib.contextmanager
@@ -372,7 +372,7 @@ def _described(pid: int) -> str:
                 return f"what is left of a trace that was killed (process {pid}), and is putting everything back"
             return _described(parent)
         command = one_line(b" ".join(words).strip() or status_field(pid, "Name").encode())
-        started = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        started = int(stat_fields(pid)[19]) / os.sysconf("SC_CLK_TCK")
         ran = time.clock_gettime(time.CLOCK_BOOTTIME) - started
         owner = int(status_field(pid, "Uid").split()[0])
     except (OSError, ValueError, IndexError):

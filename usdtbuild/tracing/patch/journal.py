@@ -7,12 +7,12 @@ start of the shared file: a header, and one entry for each site and each semapho
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...limits import JOURNAL_ENTRIES, JOURNAL_PARTS
 from ...record import NamedTuple
 from ..model import NAME
+from ..running import stat_fields
 from .forms import JUMP_SIZE, behind_leads, leads, leads_of, steps_of
 from .forms import PADDED as ENTRY_SIZE
 
@@ -88,11 +88,10 @@ def start_time(pid: int) -> int:
     """Return when a process started, in clock ticks since the machine did (proc(5), field 22); 0 if there is none, or
     nothing of it but that nobody has asked how it ended (field 3)."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        fields = stat_fields(pid)
     except OSError:
         return 0
-    fields = text.rpartition(")")[2].split()
-    return 0 if fields[0] in {"Z", "X"} else int(fields[19])
+    return 0 if fields[0] in {b"Z", b"X"} else int(fields[19])
 
 
 def packed(owner: int, entries: Sequence[Entry], places: Places) -> bytes:
