@@ -29,7 +29,7 @@ import pytest
 
 from usdtbuild.formats.operands import CONSTANT, MEMORY, REGISTER, Operand, parse_one
 from usdtbuild.machines.numbers import EM_X86_64
-from usdtbuild.machines.x86_64.host import NUMBERS, full_register
+from usdtbuild.machines.x86_64.host import HOST, NUMBERS, full_register
 from usdtbuild.tracing import clock
 from usdtbuild.tracing.filters import Filter, own_of
 from usdtbuild.tracing.measures import Cell, Measure, Table, class_of
@@ -53,6 +53,7 @@ from usdtbuild.tracing.model import (
 )
 from usdtbuild.tracing.patch import evaluated, tables, x86_64
 from usdtbuild.tracing.patch.code import Back, Routines, Through
+from usdtbuild.tracing.patch.shards import Shards
 from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import BEGIN, END, Compare, Joined, NotHereError, Tally, lower, pair_width, tallies
 
@@ -62,6 +63,7 @@ from .paired import SLOTS, Paired, number_of
 MODULE = Module("/bin/app", 0, "", EM_X86_64)
 WORDS, STACK, RED_ZONE = 48, 16, 32
 TABLE_SIZE = 4 << 20
+BLOCK = 16384 + TABLE_SIZE
 STRING_SIZE = 64
 TEXTS = (b"", b"h", b"hello", b"hello, world", b"help", b"\xff\x01", b"a text of sixteen", b"x" * 63, b"x" * 64,
          b"x" * 65, b"y" * 200, b"tail of a hel")  # fmt: skip
@@ -81,23 +83,34 @@ def target_of(operands: Sequence[Operand], kinds: Sequence[str] = ()) -> Target:
 
 
 class Machine:
-    """Runs trampolines in this process."""
+    """Runs trampolines in this process, for threads that count together or, with `own`, each on their own."""
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library: Path, *, own: bool) -> None:
         loaded = ctypes.CDLL(str(library))
         self.library = Library(library.parent, STRING_SIZE)
         self._run = loaded.run_code
         self._run.argtypes, self._run.restype = [ctypes.c_void_p] * 3, None
-        self.memory = mmap.mmap(-1, 4 * 4096 + TABLE_SIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self.memory = mmap.mmap(-1, 2 * BLOCK + 8192, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         self.at = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         back = ctypes.cast(loaded.code_is_back, ctypes.c_void_p).value or 0
         self.slot, self.counter, self.data = self.at + 8192, self.at + 8200, self.at + 12288
         self.table = self.at + 16384
         self.memory[8192:8200] = struct.pack("<Q", back)
-        made, self.calls = evaluated.routines(x86_64.WORDS, self.at, self.at + 8208, None, STRING_SIZE)
+        number = threading.get_native_id().to_bytes(4, "little")
+        thread = threading.get_ident()  # where its control block begins
+        known = next((at for at in HOST.tids if ctypes.string_at(thread + at, 4) == number), None)
+        self.shards: Shards | None = None
+        if own:
+            assert known is not None
+            self.memory[8224:8232] = struct.pack("<Q", 1)
+            self.shards = Shards(self.at + 10240, known, self.at + 8224, 1, BLOCK, 0)
+        self.counted_at = BLOCK * own
+        made, self.calls = evaluated.routines(
+            x86_64.WORDS, self.at, self.at + 8208, None, STRING_SIZE, shards=self.shards
+        )
         assert len(made) <= evaluated.ROUTINES_SIZE
         self.memory[: len(made)] = made
-        self._free, self.in_library = 4096, 0
+        self._free, self.in_library = 2 * BLOCK, 0
         self.wild = 16  # nobody may map the first page
         self._pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)  # of which the second can't be read
         pages = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
@@ -118,9 +131,18 @@ class Machine:
     def read(self, tally: Tally, operands: Sequence[Operand]) -> Table:
         """Return what the table says, and empty it."""
         place = tables.Place(0, tally.measure, 0, *tally.signs(operands), tally.width, STRING_SIZE)
-        found = tables.read(self.memory, 16384, place)
-        self.memory[16384:] = bytes(TABLE_SIZE)
+        found = tables.read(self.memory, self.counted_at + 16384, place)
+        self.clear()
         return found
+
+    def clear(self) -> None:
+        """Empty all tables."""
+        for start in (0, BLOCK):
+            self.memory[start + 16384 : start + BLOCK] = bytes(TABLE_SIZE)
+
+    def action(self, *words: Any) -> evaluated.Action:
+        """Return what a trampoline does."""
+        return evaluated.Action(*words)._replace(shards=self.shards)
 
     def runs(self, trampoline: Callable[[int, Routines, int, Back], bytes], state: Sequence[int]) -> int:
         """Run a trampoline with registers, stack and red zone; return how often it has counted. All else stays as it
@@ -128,22 +150,25 @@ class Machine:
         made = trampoline(self.at + self._free, self.calls, self.counter, Through(self.slot))
         assert len(made) <= 4096
         self.memory[self._free : self._free + len(made)] = made
-        self.memory[8200:8208] = bytes(8)
+        for start in (0, BLOCK):
+            self.memory[start + 8200 : start + 8208] = bytes(8)
         given, found = (ctypes.c_uint64 * WORDS)(*state), (ctypes.c_uint64 * WORDS)()
         self._run(self.at + self._free, ctypes.addressof(given), ctypes.addressof(found))
         changed = [index for index in range(WORDS) if index != NUMBERS["rsp"] and given[index] != found[index]]
         assert not changed, f"changed: {changed}\n{made.hex(' ')}"
-        return int(struct.unpack("<Q", self.memory[8200:8208])[0])
+        counts = [struct.unpack_from("<Q", self.memory, start + 8200)[0] for start in (self.counted_at, 0)]
+        assert counts[1] == counts[0] or not counts[1]
+        return int(counts[0])
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], str]) -> Machine:
+@pytest.fixture(scope="module", params=["own", "together"])
+def machine(request: Any, tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], str]) -> Machine:
     if platform.machine() != "x86_64":
         pytest.skip("runs x86-64 code")
     library = tmp_path_factory.mktemp("run") / "run_code.so"
     source = Path(__file__).parent / "sources" / "run_code.S"
     subprocess.run([need("gcc"), "-shared", "-nostdlib", source, "-o", library], check=True)
-    return Machine(library)
+    return Machine(library, own=request.param == "own")
 
 
 def value_of(operand: Operand, state: Sequence[int], machine: Machine, kind: str = INTEGER) -> Value:
@@ -191,16 +216,16 @@ def agrees(
     predicate = lower(wanted, target, operands)
 
     def trampoline(at: int, calls: Routines, counter: int, back: Back) -> bytes:
-        action = evaluated.Action(predicate, tuple(operands), counter)
+        action = machine.action(predicate, tuple(operands), counter)
         made = evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
         plan = Plan(COUNT, (target,), where=wanted)
         assert len(made) <= x86_64.WORDS.most(plan, target, operands)
         return made
 
     def gated(at: int, calls: Routines, counter: int, back: Back) -> bytes:
-        made = evaluated.gate(x86_64.WORDS, at, evaluated.Action(predicate, tuple(operands), counter), calls, back)
+        made = evaluated.gate(x86_64.WORDS, at, machine.action(predicate, tuple(operands), counter), calls, back)
         assert len(made) <= x86_64.WORDS.around(Plan(RECORD, (target,), where=wanted), target, operands)
-        return made + x86_64.count_trampoline(at + len(made), counter, back)
+        return made + x86_64.count_trampoline(at + len(made), counter, back, machine.shards, calls)
 
     for way in (trampoline, gated):
         assert machine.runs(way, state) == expected, (text, [one.text for one in operands], predicate)
@@ -407,7 +432,7 @@ def test_texts_are_copied_wherever_they_begin_and_end(end: str, machine: Machine
     (tally,) = tallies([Measure("a")], target_of(operands, kinds), operands, STRING_SIZE)
 
     def trampoline(at: int, calls: Routines, counter: int, back: Back) -> bytes:
-        action = evaluated.Action(True, operands, counter, [(tally, machine.table)])
+        action = machine.action(True, operands, counter, [(tally, machine.table)])
         return evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
 
     for size in (0, 1, 7, 8, 9, 21, 63, 64, 65, 80):
@@ -448,7 +473,7 @@ def adds_up(
     predicate, (tally,) = evaluated.asked(plan, target, operands)
 
     def trampoline(at: int, calls: Routines, counter: int, back: Back) -> bytes:
-        action = evaluated.Action(predicate, tuple(operands), counter, [(tally, machine.table)])
+        action = machine.action(predicate, tuple(operands), counter, [(tally, machine.table)])
         made = evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
         assert len(made) <= x86_64.WORDS.most(plan, target, operands)
         return made
@@ -593,9 +618,9 @@ def test_random_begins_and_ends_are_paired(by: str, key: str, seed: int, machine
         state[NUMBERS["rdx"]] = pointer = choice.choice(list(machine.texts))
 
         def trampoline(at: int, calls: Routines, counter: int, back: Back, side: str = side) -> bytes:
-            action = evaluated.Action(predicate, operands, counter, [(tally[side], machine.table)], pairs)
+            action = machine.action(predicate, operands, counter, [(tally[side], machine.table)], pairs)
             made = evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
-            assert len(made) <= x86_64.WORDS.size + x86_64.WORDS.comparison_size * 4
+            assert len(made) <= x86_64.WORDS.size + x86_64.WORDS.comparison_size * 8
             return made
 
         assert machine.runs(trampoline, state) == 1
@@ -611,8 +636,8 @@ def test_random_begins_and_ends_are_paired(by: str, key: str, seed: int, machine
     place = tables.Place(0, measure, 0, keys_signed=True, width=width, string_size=STRING_SIZE)
     keys: Any = tables.read_keys(machine.memory, pairs - machine.at + tables.PAIRS_SIZE, place) if width else ()
     keys = [(one,) if by == "c" and one != () else one for one in keys]
-    table = tables.read(machine.memory, 16384, place, keys)
-    machine.memory[16384:] = bytes(TABLE_SIZE)
+    table = tables.read(machine.memory, machine.counted_at + 16384, place, keys)
+    machine.clear()
     assert found_pairs == paired.unpaired
     assert {key: cell.count for key, cell in table.cells.items()} == paired.by_key
     assert all(cell.classes.total() == cell.count and cell.least <= cell.most for cell in table.cells.values())
@@ -634,7 +659,7 @@ def test_a_table_full_of_texts_counts_the_rest_together(classes: bool, room: int
     state[NUMBERS["rdi"]] = ctypes.addressof(text)
 
     def trampoline(at: int, calls: Routines, counter: int, back: Back) -> bytes:
-        action = evaluated.Action(True, operands, counter, [(tally, machine.table)])
+        action = machine.action(True, operands, counter, [(tally, machine.table)])
         return evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
 
     for number, name in enumerate(names):
@@ -657,18 +682,19 @@ def test_a_key_that_is_being_written_gets_another_cell(machine: Machine) -> None
     state = numbers_in_rdi([pointer])[0]
 
     def trampoline(at: int, calls: Routines, counter: int, back: Back) -> bytes:
-        action = evaluated.Action(True, operands, counter, [(tally, machine.table)])
+        action = machine.action(True, operands, counter, [(tally, machine.table)])
         return evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
 
     machine.runs(trampoline, state)
-    hashes = [struct.unpack_from("<Q", machine.memory, 16384 + 64 * index)[0] for index in range(4096)]
+    start = machine.counted_at + 16384
+    hashes = [struct.unpack_from("<Q", machine.memory, start + 64 * index)[0] for index in range(4096)]
     (taken,) = (index for index, one in enumerate(hashes) if one)
-    at = 16384 + 64 * taken
+    at = start + 64 * taken
     machine.memory[at : at + 8] = struct.pack("<Q", hashes[taken] | 1)
     machine.runs(trampoline, state)
     machine.memory[at : at + 8] = struct.pack("<Q", hashes[taken])
     machine.runs(trampoline, state)
-    assert [machine.memory[16384 + 64 * index + 8] for index in (taken, taken + 1)] == [2, 1]
+    assert [machine.memory[start + 64 * index + 8] for index in (taken, taken + 1)] == [2, 1]
     assert {key: cell.count for key, cell in machine.read(tally, operands).cells.items()} == {b"hello": 3}
 
 

@@ -141,9 +141,12 @@ class Code:
     def add(self, name: str, **values: int | str) -> None:
         """Append a template, with numbers for its holes, or names of labels that come later. Raises OverflowError for a
         number that has no room there."""
+        self.put(self._templates[name], **values)
+
+    def put(self, template: Template, **values: int | str) -> None:
+        """Append a template, as `add`."""
         code = self._code
         start = len(code)
-        template = self._templates[name]
         code += template.code
         for hole in template.holes:
             value = values.get(hole.name)
@@ -158,9 +161,9 @@ class Code:
         """Append code that has no holes."""
         self._code += code
 
-    def label(self, name: str) -> None:
-        """Give the next address a name, for holes."""
-        self._labels[name] = self.here
+    def label(self, name: str, behind: int = 0) -> None:
+        """Give the next address a name, for holes, or one that is so far behind it."""
+        self._labels[name] = self.here + behind
 
     def pad(self, filling: bytes, size: int) -> None:
         """Append copies of an instruction up to the next multiple of a size."""
@@ -184,6 +187,15 @@ def filled(template: Template, at: int, **values: int) -> bytes:
     for hole in template.holes:
         _fill(code, at, 0, hole, values[hole.name])
     return bytes(code)
+
+
+def with_filled(template: Template, **values: int) -> Template:
+    """Return a template in which some holes are filled: with numbers, or with distances to places in it."""
+    code = bytearray(template.code)
+    for hole in template.holes:
+        if hole.name in values:
+            _fill(code, 0, 0, hole, values[hole.name])
+    return template._replace(code=bytes(code), holes=tuple(hole for hole in template.holes if hole.name not in values))
 
 
 def joined(first: Template, second: Template) -> Template:

@@ -34,8 +34,7 @@
         SAVED_RAX = 32
         KEY = 40                # where a key of several words is made, in the room above: how many bytes, then these
         CUT = 62                # the bit of a string's length that says so
-        KEY_ROOM = 288          # for 256 bytes, and the end of a text
-        HELD = KEY + 272        # behind them
+        HELD = KEY + 272        # behind 256 bytes, and the end of a text
         HELD_KEY = KEY + 280
         NO_HOW = 99             # rt_sigprocmask: no such way to change a mask
         EFAULT = 14
@@ -51,6 +50,15 @@ template jump_through           # wherever the slot leads by then
         jmp     *slot(%rip)
 end jump_through
 
+template if_as_armed            # go to `changed` unless the four bytes behind the site are what they were
+        cmpl    $tail, behind(%rip)
+        jne     changed
+end if_as_armed
+
+template jump_behind            # the site
+        jmp     behind
+end jump_behind
+
 template return
         ret
 end return
@@ -58,6 +66,128 @@ end return
 template count
         lock incq counter(%rip)
 end count
+
+# -- shards (../../tracing/patch/shards.py) -----------------------------------------------------------------------------
+
+        OWNERS = 256            # that a process remembers
+        OWNERS_LOOKS = 8        # places that an owner may have
+
+# rax, ecx = what this process remembers at the place of this thread: its number, and above that its shard. Not equal if
+# it is another thread's.
+        .macro  look_up_owner
+        mov     %fs:tid_offset, %eax
+        and     $OWNERS - 1, %eax
+        movabs  $owners, %rcx
+        mov     (%rcx,%rax,8), %rax
+        cmp     %fs:tid_offset, %eax
+        .endm
+
+# As `count`, in this thread's shard; `counter` is where it would be in one of the number 0.
+template count_own
+        lea     -RED_ZONE(%rsp), %rsp
+        push    %rax
+        push    %rcx
+        look_up_owner
+        jne     unknown
+        shr     $32, %rax
+count_own.known:
+        jz      shared
+        imul    $block, %rax, %rax
+        lea     counter(%rip), %rcx
+        incq    (%rcx,%rax)
+count_own.counted:
+        pop     %rcx
+        pop     %rax
+        lea     RED_ZONE(%rsp), %rsp
+end count_own
+
+template count_unknown          # behind the jump that goes on
+        call    find_shard
+        jmp     known
+count_unknown.shared:
+        lock incq common(%rip)
+        jmp     counted
+end count_unknown
+
+# Behind `save_all`: note where this thread's shard is, from that of the number 0, and its number; go to `shared` if it
+# has none. Changes rax, rcx.
+template own_shard
+        look_up_owner
+        jne     unknown
+        shr     $32, %rax
+own_shard.known:
+        jz      shared
+        mov     %rax, shard + 8(%rsp)
+        imul    $block, %rax, %rax
+        mov     %rax, shard(%rsp)
+end own_shard
+
+template unknown_shard
+        call    find_shard
+        jmp     known
+end unknown_shard
+
+template count_in_shard
+        mov     shard(%rsp), %rax
+        lea     counter(%rip), %rcx
+        incq    (%rcx,%rax)
+end count_in_shard
+
+# Find this thread's shard, or take one of those that nobody has had: rax = its number, equal if there is none. A
+# handler of a signal that comes in between takes another one, and one of them is lost. Changes rax, rcx.
+# How many are left stands where other processes may write: more than there ever were are none.
+template find_shard
+        push    %rdx
+        push    %rsi
+        push    %rdi
+        push    %r8
+        push    %r9
+        push    %r10
+        mov     %fs:tid_offset, %edi
+        mov     %edi, %edx
+        mov     $OWNERS_LOOKS, %esi
+        xor     %r8d, %r8d      # the shard that was taken, and the bit 32: one was asked for
+        movabs  $shards_left, %r9
+        test    %edi, %edi
+        jz      6f
+1:      and     $OWNERS - 1, %edx
+        movabs  $owners, %rcx
+        lea     (%rcx,%rdx,8), %rcx
+2:      mov     (%rcx), %rax
+        cmp     %eax, %edi
+        je      7f
+        test    %rax, %rax
+        jnz     5f
+        bts     $32, %r8
+        jc      4f
+3:      mov     (%r9), %rax
+        lea     -1(%rax), %r10
+        cmp     $most_shards, %r10
+        jae     4f
+        lock cmpxchg %r10, (%r9)
+        jne     3b
+        or      %rax, %r8
+4:      mov     %r8, %r10
+        shl     $32, %r10
+        or      %rdi, %r10
+        xor     %eax, %eax
+        lock cmpxchg %r10, (%rcx)
+        jne     2b
+        mov     %r10, %rax
+        jmp     7f
+5:      inc     %edx
+        dec     %esi
+        jnz     1b
+6:      xor     %eax, %eax
+7:      shr     $32, %rax
+        pop     %r10
+        pop     %r9
+        pop     %r8
+        pop     %rdi
+        pop     %rsi
+        pop     %rdx
+        ret
+end find_shard
 
 # Tell the tracer, if there is one, that libraries have come or gone: SIGURG stops a thread that is traced, and is ignored
 # where nobody is told of it. Where it is blocked, `flag` says so instead. Keeps all registers.
@@ -486,12 +616,12 @@ template restore_all
         restore_all
 end restore_all
 
-template make_room              # before `save_all`, for a key of several words
-        lea     -KEY_ROOM(%rsp), %rsp
+template make_room              # before `save_all`, for a key of several words or the place of a shard
+        lea     less_room(%rsp), %rsp
 end make_room
 
 template give_room              # behind `restore_all`
-        lea     KEY_ROOM(%rsp), %rsp
+        lea     room(%rsp), %rsp
 end give_room
 
 template record_begin           # behind `save_all`
@@ -819,6 +949,19 @@ template key_cell               # of the key in rax
         call    find
 end key_cell
 
+# What ends with `_own` is for this thread's shard, where nobody else writes; addresses are those in the number 0. An
+# instruction is whole for a handler of a signal on this thread, and needs no lock.
+template cell_own
+        movabs  $table, %rsi
+        add     shard(%rsp), %rsi
+end cell_own
+
+template key_cell_own
+        movabs  $table, %rsi
+        add     shard(%rsp), %rsi
+        call    find
+end key_cell_own
+
 # A key of several words is made above what `save_all` has saved. Its first word says what it is made of.
 template key_begin
         movabs  $made_of, %rax
@@ -845,6 +988,16 @@ template wide_cell              # of this key; the words of the table's keys are
         call    find
 end wide_cell
 
+template wide_cell_own
+        lea     KEY(%rsp), %rdi
+        movabs  $table, %rsi
+        movabs  $keys, %rcx
+        add     shard(%rsp), %rsi
+        add     shard(%rsp), %rcx
+        mov     $stride, %edx
+        call    find
+end wide_cell_own
+
 template cell_number            # rax = where in the table the cell at rsi is
         movabs  $table, %rax
         neg     %rax
@@ -858,6 +1011,15 @@ template numbered_cell          # rsi = the cell that is there in a table of `si
         movabs  $table, %rsi
         add     %rax, %rsi
 end numbered_cell
+
+template numbered_cell_own
+        mov     $last, %esi
+        cmp     %rsi, %rax
+        cmova   %rsi, %rax
+        movabs  $table, %rsi
+        add     shard(%rsp), %rsi
+        add     %rax, %rsi
+end numbered_cell_own
 
 template step_key               # the key becomes its quotient
         movabs  $step, %rcx
@@ -878,6 +1040,10 @@ template count_cell
         lock incq COUNT(%rsi)
 end count_cell
 
+template count_cell_own
+        incq    COUNT(%rsi)
+end count_cell_own
+
 template tally_cell             # the value is in rax
         call    tally
 end tally_cell
@@ -887,11 +1053,20 @@ template class_cell
         call    count_class
 end class_cell
 
+template class_cell_own         # the cell's address brings the shard's place 2^7 times
+        mov     shard(%rsp), %rcx
+        movabs  $classes, %rdi
+        add     %rcx, %rdi
+        shl     $CLASSES_BITS - CELL_BITS, %rcx
+        sub     %rcx, %rdi
+        call    count_class
+end class_cell_own
+
 # Find the cell of the key in rax in the table at rsi: rsi = the cell. A free one has the key 0, and gets its key by an
 # exchange, once for good. Behind all cells is that of the key 0, and then one for all keys that find no place. Changes
 # rax, rcx, rdx, rdi.
-        .macro  find bits
-template find_\bits
+        .macro  find bits, own, lock
+template find_\bits\own
         lea     1 << (CELL_BITS + \bits)(%rsi), %rcx
         test    %rax, %rax
         jz      3f
@@ -909,7 +1084,7 @@ template find_\bits
         jnz     2f
         mov     %rax, %rdi
         xor     %eax, %eax
-        lock cmpxchg %rdi, (%rcx)
+        \lock cmpxchg %rdi, (%rcx)
         je      3f
         cmp     %rdi, %rax
         je      3f
@@ -920,11 +1095,13 @@ template find_\bits
         lea     (1 << (CELL_BITS + \bits)) + (1 << CELL_BITS)(%rsi), %rcx
 3:      mov     %rcx, %rsi
         ret
-end find_\bits
+end find_\bits\own
         .endm
 
-        find    12
-        find    8
+        find    12, , lock
+        find    8, , lock
+        find    12, _own
+        find    8, _own
 
 # Add the text at rax to the key at rsi: its length and its bytes, the rest of the last word 0; or -1 and the pointer, if
 # it can't be read. Changes rax, rcx, rdx, rdi.
@@ -972,8 +1149,8 @@ end add_text
         imul    %r10, %rax
         .endm
 
-        .macro  find_wide bits
-template find_wide_\bits
+        .macro  find_wide bits, own, lock
+template find_wide_\bits\own
         push    %rbx
         push    %r8
         push    %r9
@@ -1001,7 +1178,7 @@ template find_wide_\bits
         jnz     4f
         lea     1(%rax), %r10
         xor     %eax, %eax
-        lock cmpxchg %r10, (%rcx)
+        \lock cmpxchg %r10, (%rcx)
         lea     -1(%r10), %rax
         jne     2b
         xor     %r10d, %r10d
@@ -1032,11 +1209,13 @@ template find_wide_\bits
         pop     %r8
         pop     %rbx
         ret
-end find_wide_\bits
+end find_wide_\bits\own
         .endm
 
-        find_wide 12
-        find_wide 8
+        find_wide 12, , lock
+        find_wide 8, , lock
+        find_wide 12, _own
+        find_wide 8, _own
 
 template hash_words             # rax = 64 bits for the key at rdi. Changes rcx, rdx, rdi.
         push    %rbx
@@ -1048,11 +1227,11 @@ template hash_words             # rax = 64 bits for the key at rdi. Changes rcx,
 end hash_words
 
 # Keep the greatest of rcx and what is at a place of the cell at rsi. Changes rax.
-        .macro  keep_most place
+        .macro  keep_most place, lock
         mov     \place(%rsi), %rax
 2:      cmp     %rcx, %rax
         jae     3f
-        lock cmpxchg %rcx, \place(%rsi)
+        \lock cmpxchg %rcx, \place(%rsi)
         jne     2b
 3:
         .endm
@@ -1060,33 +1239,35 @@ end hash_words
 # Keep the greatest and the least value of the cell at rsi, and add the value in rax to its sum. It is counted behind that,
 # in the cell or in its class: who sees the count sees the rest, and no sum has what is not between these two. Changes rcx,
 # rdx.
-        .macro  tally sign, high:vararg
-template tally_\sign
+        .macro  tally sign, own, lock, high:vararg
+template tally_\sign\own
         push    %rax
         mov     %rax, %rcx
         .ifc    \sign, signed
         btc     $63, %rcx
         .endif
-        keep_most MOST
+        keep_most MOST, \lock
         not     %rcx
-        keep_most LEAST
+        keep_most LEAST, \lock
         pop     %rax
         \high
-        lock add %rax, SUM(%rsi)
+        \lock add %rax, SUM(%rsi)
         adc     $0, %rdx
         jz      1f
-        lock add %rdx, SUM + 8(%rsi)
+        \lock add %rdx, SUM + 8(%rsi)
 1:      ret
-end tally_\sign
+end tally_\sign\own
         .endm
 
-        tally   signed, cqo
-        tally   unsigned, xor %edx, %edx
+        tally   signed, , lock, cqo
+        tally   unsigned, , lock, xor %edx, %edx
+        tally   signed, _own, , cqo
+        tally   unsigned, _own, , xor %edx, %edx
 
 # Count the value in rax in its class; rdi + 2^7 rsi is where the classes of the cell at rsi are. Classes are 8 for each
 # power of two (`measures.class_of`). Changes rcx, rdx, rdi.
-        .macro  count_class sign
-template count_class_\sign
+        .macro  count_class sign, own, lock
+template count_class_\sign\own
         mov     %rax, %rdx
         .ifc    \sign, signed
         test    %rax, %rax
@@ -1104,13 +1285,15 @@ template count_class_\sign
 2:      mov     %rsi, %rcx
         shl     $CLASSES_BITS - CELL_BITS, %rcx
         add     %rcx, %rdi
-        lock incq (%rdi,%rdx,8)
+        \lock incq (%rdi,%rdx,8)
         ret
-end count_class_\sign
+end count_class_\sign\own
         .endm
 
-        count_class signed
-        count_class unsigned
+        count_class signed, , lock
+        count_class unsigned, , lock
+        count_class signed, _own
+        count_class unsigned, _own
 
 # Divide rax by rcx, and round down. Changes rdx.
 template divide_signed
@@ -1148,6 +1331,7 @@ end own_thread
         STACKS = 64
         STACKS_BITS = 10        # how many there are
         STACK_BITS = 10         # bytes of one: a word, 8 bytes of nothing, and begins of 16 bytes: time and key
+        OWN_STACKS = STACKS + (1 << (STACKS_BITS + STACK_BITS))         # behind them, of threads with a shard
         BEGINS = 16
         DEEPEST = 63            # so many begins have room
         SEARCH = 64             # stacks that a thread may look at
@@ -1182,6 +1366,20 @@ template end_of_pair            # equal: no pair; else the key is in rax, and th
         movabs  $pairs, %rsi
         call    end_pair
 end end_of_pair
+
+template begin_of_pair_own
+        mov     shard + 8(%rsp), %edx
+        mov     %rsi, %rdi
+        movabs  $pairs, %rsi
+        call    begin_pair_own
+end begin_of_pair_own
+
+template end_of_pair_own
+        mov     shard + 8(%rsp), %edx
+        mov     %rsi, %rdi
+        movabs  $pairs, %rsi
+        call    end_pair_own
+end end_of_pair_own
 
 template hold_key               # by which a pair's hits are told apart
         mov     %rax, HELD_KEY(%rsp)
@@ -1251,22 +1449,37 @@ end held_time
         mov     (%rcx), %rdi
         .endm
 
-# Let the stack's word at rcx become r8, if it is rdi still; else search again: a handler of a signal has come between.
-        .macro  exchange_word
+# The stack of a thread with the shard r8d, whose word says nothing but how many begins wait: rcx = its address, rdi = its
+# word.
+        .macro  own_stack
+        mov     %r8d, %ecx
+        shl     $STACK_BITS, %ecx
+        lea     OWN_STACKS(%rsi,%rcx), %rcx
+10:     mov     (%rcx), %rdi
+        .endm
+
+# Let the stack's word at rcx become r8, if it is rdi still; else look again: a handler of a signal has come between.
+        .macro  exchange_word lock
         mov     %rdi, %rax
-        lock cmpxchg %r8, (%rcx)
+        \lock cmpxchg %r8, (%rcx)
         jne     10b
         .endm
 
 # Put a begin on the stack of its thread: rsi = pairs, rax = key, rdi = mark. Changes rax, rcx, rdx, rdi.
 # It is written behind the exchange: a handler in between that takes its own begins away again leaves it room.
-template begin_pair
+        .macro  begin_pair own, lock
+template begin_pair\own
         push    %r8
         push    %rdi
         push    %rax
+        .ifb    \own
         find_stack 3f, 4f
+        .else
+        mov     %edx, %r8d
+        own_stack
+        .endif
         lea     1(%rdi), %r8
-        exchange_word
+        exchange_word \lock
         cmp     $DEEPEST, %edi
         jae     5f
         mov     %edi, %edi
@@ -1280,8 +1493,9 @@ template begin_pair
         mov     %rax, BEGINS(%rcx,%rdi)
         pop     %r8
         ret
+        .ifb    \own
 3:      lea     1(%rax), %r8
-        exchange_word
+        exchange_word \lock
         xor     %edi, %edi
         jmp     1b
 4:      movzwl  %dx, %edx       # no free one: take one of a thread that has no begin waiting
@@ -1293,11 +1507,16 @@ template begin_pair
         test    $SEARCH << 16, %edx
         jz      2b
         lock incq TOO_MANY(%rsi)
+        .endif
 5:      pop     %rax
         pop     %rdx
         pop     %r8
         ret
-end begin_pair
+end begin_pair\own
+        .endm
+
+        begin_pair , lock
+        begin_pair _own
 
 # Take the youngest begin from the stack of this thread; registers as for `begin_pair`, and results as for `end_of_pair`.
 # A begin that was tested says itself whether it passes, else the end does; likewise for the key.
@@ -1342,17 +1561,25 @@ end begin_pair
         pop     %r8
         .endm
 
-template end_pair
+        .macro  end_pair own, lock
+template end_pair\own
         push    %r8
         push    %r9
         push    %r10
         push    %rdi
         push    %rax
+        .ifnb   \own
+        mov     %edx, %r8d
+        .endif
         rdtsc
         shl     $32, %rdx
         or      %rdx, %rax
         push    %rax
+        .ifb    \own
         find_stack 6f, 6f
+        .else
+        own_stack
+        .endif
         mov     %edi, %edx
         test    %edx, %edx
         jz      6f
@@ -1362,14 +1589,18 @@ template end_pair
         shl     $4, %rdx
         mov     BEGINS - 16(%rcx,%rdx), %r9
         mov     BEGINS - 8(%rcx,%rdx), %r10
-        exchange_word
+        exchange_word \lock
         judge
-5:      exchange_word
+5:      exchange_word \lock
         lock incq TOO_DEEP(%rsi)
         jmp     7f
         judged
         ret
-end end_pair
+end end_pair\own
+        .endm
+
+        end_pair , lock
+        end_pair _own
 
 # -- pairs by a key, of any two threads of a process --------------------------------------------------------------------
 

@@ -14,6 +14,12 @@ So a thread, a signal frame or a kernel uprobe that is anywhere at the site goes
 even if we are killed between two bytes. Where somebody else may put a breakpoint within the four bytes, at any
 instruction that begins there, there are mirrors for the distances with it, too, or nothing that could be executed.
 
+A trampoline behind a NOP of one byte goes on with copies of the instructions that begin within the four bytes, where
+they do the same anywhere (`machines.x86_64.moving`), and then behind these. It compares the four bytes before that, so
+it goes on at the site itself when a breakpoint is there. One that comes between the comparison and the copy comes too
+late for this thread, as if it had come an instruction later. A thread that stands among the copies when all is put back
+goes on to the program's own code like from anywhere else in the trampoline.
+
 Where that finds no memory, and a jump or call with a distance of four bytes is right behind a NOP of one byte, the low
 three bytes of its distance change, too, and give the site's jump as many others. All six bytes lie on one page and
 change at once, while all threads stand. Where the jump or call behind leads then, a page of ours has a jump to where it

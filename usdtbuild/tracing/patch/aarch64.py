@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from .code import Back, Choice, Keeping, Routines, Shape, Taken
     from .mirrors import Mirrors
+    from .shards import Shards
 
 # A branch reaches 128 MB; sites of 16 MB share their trampolines, which may take another 12.
 GROUP, REACH = 24, 100 << 20
 FILL = struct.pack("<I", 0)  # udf #0
 TOLD = TEMPLATES["tell"].labels
+SHARDS = False
 tell_trampoline = code_aarch64.tell_trampoline
 _LONGEST = 24  # bytes of a trampoline
 _BR, _BLR, _BRAA = 0xD61F0000, 0xD63F0000, 0xD71F0A30  # braa x17, x16
@@ -173,9 +175,16 @@ def routines(
     return code_aarch64.routines(at, shape, rings, pid_cell, tid_offset, features(), known)
 
 
-def count_trampoline(at: int, counter: int, back: Back) -> bytes:
+def count_trampoline(at: int, counter: int, back: Back, _: Shards | None = None, __: Routines | None = None) -> bytes:
     """See `code_aarch64.count_trampoline`."""
     return code_aarch64.count_trampoline(at, counter, back, features())
+
+
+def count_routines(at: int, shards: Shards) -> tuple[bytes, Routines]:
+    """See `code.count_routines`: an addition takes several instructions here, between which a handler of a signal may
+    come, so each is atomic, in one place for all threads."""
+    del at, shards
+    return b"", {}
 
 
 def record_trampoline(

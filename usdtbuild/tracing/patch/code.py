@@ -39,10 +39,11 @@ The code itself is `templates.S` of the machine; here its templates are put toge
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
-from ...machines.templates import Code, filled, joined
+from ...machines.templates import Code, Template, filled, joined, with_filled
 from ...machines.x86_64 import INT3
 from ...machines.x86_64.host import HOST, full_register
 from ...machines.x86_64.templates import TEMPLATES
@@ -55,13 +56,15 @@ if TYPE_CHECKING:
 
     from ...formats.operands import Operand, OperandPlace
     from ..predicates import Predicate
+    from .shards import Shards
 
     Branch = Callable[[Code, "Keeping"], None]
 
 HEADER, HEAD, TAIL, READY, GONE, WAITED, STOP, RING_HEADER = 32, 0, 64, 72, 80, 88, 128, 4096
 RINGS = 16
 CUT = 1 << 62
-SAVED = 168  # bytes from the stack pointer up to the program's own, behind `save_all`: the red zone, and 5 registers
+RED_ZONE = 128
+SAVED = RED_ZONE + 40  # bytes from the stack pointer up to the program's own, behind `save_all`: 5 registers, too
 
 
 class Shape(NamedTuple):
@@ -117,30 +120,82 @@ class Instruction(NamedTuple):
     word: int
 
 
-# An address, to where a slot leads, or by an instruction; None: it returns from the function instead.
-Back = int | Through | Instruction | None
+class Behind(NamedTuple):
+    """With copies of the instructions that a site's jump reads, and then at the address `end`; but at `behind`, where
+    they begin, if the four bytes there aren't `tail` any more: another tracer's breakpoint has come."""
+
+    behind: int
+    tail: int
+    copies: bytes
+    end: int
+
+
+# An address, to where a slot leads, by an instruction or copies; None: it returns from the function instead.
+Back = int | Through | Instruction | Behind | None
+GO_ON_SIZE = 48  # bytes that this takes, at most
 
 
 def go_on(made: Code, target: Back) -> None:
     """Let a trampoline go on."""
-    name, values = _onward(target)
-    made.add(name, **values)
+    way, values = _onward(target)
+    made.put(_going_on(way), **values)
 
 
-def _onward(target: Back) -> tuple[str, dict[str, int]]:
-    """Return the template that lets a trampoline go on, and what fills its hole."""
+def _onward(target: Back) -> tuple[str | bytes, dict[str, int]]:
+    """Return which template lets a trampoline go on, or which copies, and what fills its holes."""
+    if isinstance(target, Behind):
+        return target.copies, {"behind": target.behind, "tail": target.tail, "target": target.end}
     if isinstance(target, Through):
         return "jump_through", {"slot": target.slot}
     return ("jump", {"target": target}) if isinstance(target, int) else ("return", {})
 
 
-_COUNTING = {name: joined(TEMPLATES["count"], TEMPLATES[name]) for name in ("jump", "jump_through", "return")}
+@lru_cache(maxsize=1024)
+def _going_on(way: str | bytes) -> Template:
+    """Return the template that lets a trampoline go on, by its name or with copies of instructions."""
+    if isinstance(way, str):
+        return TEMPLATES[way]
+    checked = joined(TEMPLATES["if_as_armed"], Template(way))
+    found = joined(checked, joined(TEMPLATES["jump"], TEMPLATES["jump_behind"]))
+    return with_filled(found, changed=len(found.code) - len(TEMPLATES["jump_behind"].code))
 
 
-def count_trampoline(at: int, counter: int, back: Back) -> bytes:
-    """Return a trampoline that adds 1 to a counter and goes `back`."""
-    name, values = _onward(back)
-    return filled(_COUNTING[name], at, counter=counter, **values)
+# Bytes of a trampoline that counts, and of what those of a part call, at most.
+COUNT_SIZE, COUNT_ROUTINES_SIZE = 112 + GO_ON_SIZE, 256
+
+
+def count_trampoline(
+    at: int, counter: int, back: Back, shards: Shards | None = None, calls: Routines | None = None
+) -> bytes:
+    """Return a trampoline that adds 1 to a counter, or to this thread's own among `shards`, and goes `back`."""
+    way, values = _onward(back)
+    if shards is None or calls is None:
+        return filled(_counting(way), at, counter=counter, **values)
+    values |= {"counter": counter + shards.ahead, "common": counter, "find_shard": calls["find_shard"]}
+    return filled(_counting_apart(way, shards), at, **values)
+
+
+@lru_cache(maxsize=1024)
+def _counting(way: str | bytes) -> Template:
+    """Return a template that counts and goes on."""
+    return joined(TEMPLATES["count"], _going_on(way))
+
+
+@lru_cache(maxsize=1024)
+def _counting_apart(way: str | bytes, shards: Shards) -> Template:
+    """Return a template that counts in a shard and goes on; what is the same for all sites is filled in."""
+    own, unknown = TEMPLATES["count_own"], TEMPLATES["count_unknown"]
+    first = joined(own, _going_on(way))
+    labels = {**own.labels, "unknown": len(first.code), "shared": len(first.code) + unknown.labels["shared"]}
+    return with_filled(joined(first, unknown), **labels, **shards.holes())
+
+
+def count_routines(at: int, shards: Shards) -> tuple[bytes, Routines]:
+    """Return what trampolines call that count only, to stand at an address."""
+    made = Code(TEMPLATES, at)
+    made.add("find_shard", **shards.holes())
+    made.pad(INT3, 16)
+    return made.packed(), {"find_shard": at}
 
 
 def tell_trampoline(at: int, flag: int, back: Back) -> bytes:

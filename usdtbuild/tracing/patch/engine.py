@@ -7,7 +7,6 @@ sites need nobody. It works on one program image; after an exec it is gone with 
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections import Counter
 from os import getpid
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +23,7 @@ from ..running import status_field
 from ..spare import spare_memory
 from . import again, calls, code, journal, layout, leftovers, machine, tables, way_back
 from .changes import Changes, clean_up, earlier_mirrors
+from .counts import Counts
 from .injection import NAME_IN_MAPS, borrow
 from .kept import Kept
 from .mapping import WARM, Mapping
@@ -86,7 +86,7 @@ class PatchEngine:
         self.astray: dict[int, int] = {}  # see `mirrors.Mirrors`
         self.layout: Layout | None = None
         self.changes: Changes | None = None
-        self._counters: list[int] = []
+        self._counts: Counts | None = None
         self._totals, self._tables = Totals({}, {}), Tables()  # once it is retired
         arguments = [len(target.arguments) for target in plan.targets]
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
@@ -116,6 +116,7 @@ class PatchEngine:
             raise TracerError(refusals[0].reason)  # a pair whose hits are seen in two ways would be none
         if prepared is None:
             return refusals
+        self.mapping = prepared.mapping
         with self._all_standing() as threads:
             self._install(threads, prepared, memory)
         if self.rings is not None:  # while the process runs on
@@ -125,9 +126,7 @@ class PatchEngine:
         with self._all_standing():
             refusals += self._arm(memory)
         assert self.layout is not None
-        self.mapping = prepared.mapping
         self._open.begin(self.shared, self.layout.pairs and self.mapping.file_offset(self.layout.pairs))
-        self._counters = [prepared.mapping.file_offset(address) for address in self.layout.counter_of]
         return refusals
 
     def _prepared(self, memory: Memory) -> tuple[list[Refusal], _Prepared | None]:
@@ -156,7 +155,7 @@ class PatchEngine:
             if not self._limited:  # it may take some itself, should we be late
                 self.first = min(self.first, WARM)
         rings_size = code.RINGS * self.shape.stride if record else 0
-        tid_offset = _tid_offset(self.tracees, self.pid, memory) if record or self.plan.measures else None
+        tid_offset = _tid_offset(self.tracees, self.pid, memory) if self.plan.targets[0].kind != LIBRARIES else None
         heap = heap_of(self.pid, mapped, memory) if self.plan.takes_texts else None
 
         def build(rings: int, cell: int, starts: Sequence[int] = ()) -> tuple[Layout, list[Refusal]]:
@@ -240,6 +239,7 @@ class PatchEngine:
                 borrowed, prepared.places, prepared.journal, prepared.contents, warm, self.first, again=prepared.again
             )
         self.changes.data = self.shared.data
+        self._counts = Counts(self.shared, prepared.mapping, self.layout)
         if rings_at:
             place = self.shared.data, prepared.mapping.rings, self.shape, self.shared.give
             self.rings = Kept(*place) if self.shape.keeps else Rings(*place, self.plan.enough, limited=self._limited)
@@ -312,8 +312,8 @@ class PatchEngine:
         if self.shared is None:
             return self._totals
         found = Counter[int]()
-        if self.layout is not None:
-            values = [struct.unpack_from("<Q", self.shared.data, at)[0] for at in self._counters]
+        if self.layout is not None and self._counts is not None:
+            values = self._counts.counters()
             self.plausible.counters(values)
             for spot, value in zip(self.layout.spots, values):
                 found[spot.target.number] += value
@@ -321,18 +321,18 @@ class PatchEngine:
 
     def counter_at(self, index: int) -> int:
         """Return where in the shared memory the counter of a spot is."""
-        return self._counters[index]
+        assert self._counts is not None
+        return self._counts.places[index]
 
     def tables(self) -> Tables:
         """Return what was added up so far."""
-        if self.shared is None or self.layout is None:
+        if self.shared is None or self.layout is None or self._counts is None:
             return self._tables
         found: Tables = {}
         for place in self.layout.tables:  # of one target there may be several, in code that is far apart
             keys = _pair_keys(self.paired_by, place) if place.width and place.measure.pair else ()
-            table = tables.read(self.shared.data, self.mapping.file_offset(place.address), place, keys, self._writers)
             key = place.target, place.measure
-            found[key] = found.get(key, Table({}, Cell())).plus(table)
+            found[key] = found.get(key, Table({}, Cell())).plus(self._counts.table(place, keys, self._writers))
         for measure in self.plan.measures if self.layout.pairs else ():
             at = self.mapping.file_offset(self.layout.pairs)
             unpaired = tables.read_pairs(self.shared.data, at, keyed=bool(measure.key))

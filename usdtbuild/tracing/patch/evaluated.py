@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from ..predicates import Predicate, Tally
     from .code import Back, Keeping, Routines
+    from .shards import Shards
 
 _NUMBERS = {THREAD: "own_thread", PROCESS: "own_process"}
 _OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -57,7 +58,8 @@ class Words(NamedTuple):
     memory operand and says how that is read (see `code`). `as_it_is` returns the template that compares an operand with
     a constant and changes nothing but flags, '' if there is none. `fill` is what stands between routines.
     `copy` is the template that copies texts. `comparison_size` are the most bytes of a comparison, `size` those around
-    all. The program's own stack pointer is `saved` bytes above ours behind `save_all`.
+    all. The program's own stack pointer is `saved` bytes above ours behind `save_all`; `held` of them are registers,
+    and a time that is held has `pushed`.
     """
 
     templates: Mapping[str, Template]
@@ -73,6 +75,8 @@ class Words(NamedTuple):
     comparison_size: int
     size: int
     saved: int
+    held: int = 0
+    pushed: int = 0
 
     def named(self, template: str) -> str:
         """Return the name of a template, of which there may be several."""
@@ -82,6 +86,8 @@ class Words(NamedTuple):
         """Return how many bytes a site's trampoline takes at most."""
         predicate, found = asked(plan, target, operands)
         parts = len(_comparisons(predicate)) + sum(2 + max(1, len(one.keys)) + len(one.pair_keys) for one in found)
+        if self.held and any(one.side for one in found):
+            parts *= 2  # written for threads with a shard, and for others
         return self.size + self.comparison_size * parts
 
     def around(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
@@ -95,7 +101,8 @@ class Words(NamedTuple):
 class Action(NamedTuple):
     """What a trampoline does: if the predicate is true it counts the hit, and adds it up, each tally in a table.
 
-    A hit of a pair is counted in any case, and what the predicate says is kept with it; `pairs` is where.
+    A hit of a pair is counted in any case, and what the predicate says is kept with it; `pairs` is where. With `shards`
+    a thread adds to its own, if it has one.
     """
 
     predicate: Predicate
@@ -103,6 +110,7 @@ class Action(NamedTuple):
     counter: int
     tallies: Sequence[tuple[Tally, int]] = ()
     pairs: int = 0
+    shards: Shards | None = None
 
 
 def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, list[Tally]]:
@@ -135,33 +143,43 @@ def awaited(plan: Plan, target: Target, operands: Sequence[Operand]) -> Predicat
 
 def ending(words: Words) -> Callable[[Code, Keeping], None]:
     """Return what tests whether a record is what is waited for; see `code.Keeping.end`."""
-    return lambda made, keeping: _Writer(words, made, keeping.operands).branch(keeping.until, "holds", "kept", "holds")
+    return lambda made, keeping: _Tests(words, made, keeping.operands).branch(keeping.until, "holds", "kept", "holds")
 
 
-ROUTINES_SIZE = 4096  # at most
-_KEY_ROOM = 288  # bytes on the stack for a key of several words (KEY_ROOM of the templates)
+ROUTINES_SIZE = 8192  # at most
+OWN = "_own"  # what templates and routines end with that are for a thread's own shard
+_KEY_ROOM = 288  # bytes on the stack for a key of several words
+_SHARD_ROOM = 16  # above that, for where a thread's shard is
+_PLACES = {"table", "keys"}  # holes for addresses that are in each shard
 
 
 def routines(
-    words: Words, at: int, pid_cell: int, tid_offset: int | None, string_size: int = 64, known: Known = NONE_KNOWN
-) -> tuple[bytes, Routines]:
+    words: Words, at: int, pid_cell: int, tid_offset: int | None, string_size: int = 64, known: Known = NONE_KNOWN,
+    shards: Shards | None = None,
+) -> tuple[bytes, Routines]:  # fmt: skip
     """Return the routines that trampolines need which try hits and add them up; see `code.routines`."""
     made, calls = Code(words.templates, at), {}
     alone = ["probe", "begins", "count_in_cell", "hash_words"]
     alone += (f"{what}_{bits}" for what in ("find", "find_wide") for bits in (8, 12))
     alone += (f"{what}_{sign}" for what in ("tally", "count_class", "divide") for sign in ("signed", "unsigned"))
+    if shards is not None:
+        alone += ["find_shard", *(name + OWN for name in alone)]
     thread = "thread_by_call" if tid_offset is None else "thread_at_offset"
     parts = {**{name: (name,) for name in alone if words.named(name) in words.templates},
              "own_process": ("claim_process", "own_process"), "own_thread": (thread, "own_thread")}  # fmt: skip
+    holes = {"tid_offset": tid_offset or 0, **(shards.holes() if shards is not None else {}), "pid_cell": pid_cell}
     for name, templates in parts.items():
         calls[name] = made.here
         for template in templates:
-            made.add(words.named(template), pid_cell=pid_cell, tid_offset=tid_offset or 0, **known._asdict())
+            made.add(words.named(template), **holes, **known._asdict())
         made.pad(words.fill, 16)
     calls["copy"] = made.here
     made.add(words.copy, string_size=string_size, **known._asdict())
     made.pad(words.fill, 16)
-    for name in ("begin_pair", "end_pair", "begin_keyed", "end_keyed", "add_text"):
+    paired = ["begin_pair", "end_pair"]
+    if shards is not None:
+        paired += [name + OWN for name in paired]
+    for name in (*paired, "begin_keyed", "end_keyed", "add_text"):
         calls[name] = made.here
         made.add(words.named(name), **calls)
         made.pad(words.fill, 16)
@@ -171,51 +189,29 @@ def routines(
 def trampoline(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
     """Return a trampoline that does something and goes `back`."""
     made, predicate = Code(words.templates, at), action.predicate
-    counting = words.named("count")
-    room = _KEY_ROOM if any(tally.width or tally.pair_keys for tally, _ in action.tallies) else 0
-    known = {**calls, "above": words.saved + room}
-    writer = _Writer(words, made, action.operands)
-    if any(tally.side for tally, _ in action.tallies):
-        _save(made, room)
-        writer.pair(action)
-        _restore(made, room)
-        made.add(counting, counter=action.counter)
-        words.go_on(made, back)
-        writer.literals()
-        return made.packed(**known)
-    if isinstance(predicate, bool) and (not action.tallies or not predicate):
-        if predicate:
-            made.add(counting, counter=action.counter)
+    is_pair = any(tally.side for tally, _ in action.tallies)
+    is_tested = not is_pair and predicate is not True
+    if is_tested and isinstance(predicate, bool):
         words.go_on(made, back)
         return made.packed()
-    writer.plain = plain = not action.tallies and all(map(writer.is_plain, _comparisons(predicate)))
-    if not plain:
-        _save(made, room)
-    if predicate is not True:
+    writer = _Sums(words, made, action)
+    writer.plain = not action.tallies and all(map(writer.is_plain, _comparisons(predicate)))
+    if not writer.plain:
+        writer.save()
+    if is_tested:
         writer.branch(predicate, "pass", "skip", "pass")
-    for end in ("pass", "skip") if predicate is not True else ("pass",):
-        made.label(end)
-        for number, (tally, table) in enumerate(action.tallies if end == "pass" else ()):
-            writer.tally(tally, table, f"tallied {number}")
-        if not plain:
-            _restore(made, room)
-        if end == "pass":
-            made.add(counting, counter=action.counter)
+        made.label("pass")
+    if writer.plain:
+        writer.count(back)
+    else:
+        writer.add_up(back, is_pair=is_pair)
+    if is_tested:
+        made.label("skip")
+        if not writer.plain:
+            writer.restore()
         words.go_on(made, back)
-    writer.literals()
-    return made.packed(**known)
-
-
-def _save(made: Code, room: int) -> None:
-    if room:
-        made.add("make_room")
-    made.add("save_all")
-
-
-def _restore(made: Code, room: int) -> None:
-    made.add("restore_all")
-    if room:
-        made.add("give_room")
+    writer.behind()
+    return made.packed(**calls, above=words.saved + writer.room)
 
 
 def gate(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
@@ -226,12 +222,12 @@ def gate(words: Words, at: int, action: Action, calls: Routines, back: Back) -> 
             words.go_on(made, back)
         return made.packed()
     made.add("save_all")
-    writer = _Writer(words, made, action.operands)
+    writer = _Tests(words, made, action.operands)
     writer.branch(predicate, "pass", "skip", "skip")
     made.label("skip")
     made.add("restore_all")
     words.go_on(made, back)
-    writer.literals()
+    writer.behind()
     made.label("pass")
     made.add("restore_all")
     return made.packed(**calls, above=words.saved)
@@ -243,7 +239,7 @@ def _comparisons(predicate: Predicate) -> list[Compare | Text]:
     return [] if isinstance(predicate, bool) else [predicate]
 
 
-class _Writer:
+class _Tests:
     """Writes what tries a hit."""
 
     def __init__(self, words: Words, made: Code, operands: Sequence[Operand]) -> None:
@@ -256,13 +252,6 @@ class _Writer:
         if isinstance(one, Text) or one.operand < 0 or one.other is not None or one.floating:
             return False
         return bool(self.words.as_it_is(self.operands[one.operand], one.constant))
-
-    def literals(self) -> None:
-        """Put down what texts are compared with, where nobody gets to as code."""
-        for name, one in self._literals.items():
-            self.made.label(name)
-            self.made.append(one)
-            self.made.pad(self.words.fill[:1], 8)
 
     def branch(self, predicate: Predicate, true: str, false: str, behind: str) -> None:
         """Go to the label `true` or to `false`; that of them that is `behind` stands right behind."""
@@ -314,12 +303,132 @@ class _Writer:
         self.made.add("compare_two")
         return True
 
+    def load(self, index: int, unreadable: str) -> bool:
+        """Load an operand into the first register, as a number of 64 bits; False if there is no way."""
+        if index in _NUMBERS:
+            self.made.add("number_key", number=_NUMBERS[index])
+            return True
+        if index == TIME:
+            self.made.add("moment")
+            return True
+        operand = self.operands[index]
+        size, sign = operand.size or 8, "signed" if operand.signed else "unsigned"
+        if operand.place.kind == CONSTANT:
+            self.made.add("constant", value=wrapped(operand.place.displacement, operand) & 0xFFFFFFFFFFFFFFFF)
+            return True
+        if operand.place.kind == REGISTER:
+            if not self.words.load_register(self.made, operand.place):
+                return False
+            if size < 8:
+                self.made.add(f"extend_{sign}_{size}")
+            return True
+        way = self.words.address(self.made, operand.place)
+        if way == "try":
+            self.made.add("try_memory", unreadable=unreadable)
+        if way:
+            self.made.add(f"memory_{sign}_{size}")
+        return bool(way)
+
+    def behind(self) -> None:
+        """Put down what texts are compared with, where nobody gets to as code."""
+        for name, one in self._literals.items():
+            self.made.label(name)
+            self.made.append(one)
+            self.made.pad(self.words.fill[:1], 8)
+
+
+class _Sums(_Tests):
+    """Writes what tries a hit and adds it up. If there are shards, adding up is written twice: for threads with one of
+    their own, where `_way` is what templates end with and `shard` on the stack says where it is, and for all others."""
+
+    def __init__(self, words: Words, made: Code, action: Action) -> None:
+        super().__init__(words, made, action.operands)
+        self.action, self._way, self._finds_shard, self._pushed = action, "", False, 0
+        self.room = _KEY_ROOM if any(tally.width or tally.pair_keys for tally, _ in action.tallies) else 0
+        if action.shards is not None:
+            self.room += _SHARD_ROOM
+
+    def save(self) -> None:
+        """Save registers, and make room."""
+        if self.room:
+            self.made.add("make_room", less_room=-self.room)
+        self.made.add("save_all")
+
+    def restore(self) -> None:
+        """Take all back."""
+        self.made.add("restore_all")
+        if self.room:
+            self.made.add("give_room", room=self.room)
+
+    def count(self, back: Back) -> None:
+        """Count a hit, of which nothing is saved, and go on."""
+        counter, shards = self.action.counter, self.action.shards
+        if shards is None:
+            self.made.add(self.words.named("count"), counter=counter)
+            self.words.go_on(self.made, back)
+            return
+        self._add_labelled("count_own", counter=counter + shards.ahead, **shards.holes())
+        self.words.go_on(self.made, back)
+        self.made.label("unknown")
+        self._add_labelled("count_unknown", common=counter)
+
+    def add_up(self, back: Back, *, is_pair: bool) -> None:
+        """Add a hit up in its tables, count it, and go on."""
+        made, shards, counter = self.made, self.action.shards, self.action.counter
+        if shards is not None:
+            self._way, self._finds_shard = OWN, True
+            self._add_labelled("own_shard", shard=self._shard(), **shards.holes())
+            self._add_up_all(is_pair=is_pair)
+            made.add("count_in_shard", counter=counter + shards.ahead, shard=self._shard())
+            self.restore()
+            self.words.go_on(made, back)
+            made.label("shared")
+            self._way = ""
+        self._add_up_all(is_pair=is_pair)
+        self.restore()
+        made.add(self.words.named("count"), counter=counter)
+        self.words.go_on(made, back)
+
+    def _add_up_all(self, *, is_pair: bool) -> None:
+        if is_pair:
+            self.pair()
+            return
+        for number, (tally, table) in enumerate(self.action.tallies):
+            self.tally(tally, table, self._named(f"tallied {number}"))
+
+    def _named(self, name: str) -> str:
+        """Return the name of a label or routine in what is written twice."""
+        return name + self._way
+
+    def _shard(self) -> int:
+        """Return where on the stack the place of the shard is."""
+        return self.words.held + self.room - _SHARD_ROOM + self._pushed
+
+    def _add_labelled(self, name: str, **values: int) -> None:
+        """Add a template whose labels others lead to."""
+        for label, offset in self.words.templates[name].labels.items():
+            self.made.label(label, offset)
+        self.made.add(name, **values)
+
+    def _add_cell(self, name: str, **values: int | str) -> None:
+        """Add a template that finds or changes a cell, in the thread's shard if it has one."""
+        if self._way:
+            name += OWN
+            values = {key: value + self._ahead() if isinstance(value, int) and key in _PLACES else value
+                      for key, value in values.items()}  # fmt: skip
+            values["shard"] = self._shard()
+        self.made.add(name, **values)
+
+    def _ahead(self) -> int:
+        """Return what is added to an address in the shard of the number 0."""
+        return self.action.shards.ahead if self._way and self.action.shards is not None else 0
+
     def tally(self, tally: Tally, table: int, end: str) -> None:
         """Add a hit up in a table, or go to a label, which is behind that, if an operand can't be read."""
         measure, made = tally.measure, self.made
         key_signed, signed = ("signed" if one else "unsigned" for one in tally.signs(self.operands)[:2])
         if not tally.keys:
-            made.add("cell", table=table)
+            self._add_cell("cell", table=table)
         elif tally.width:
             if not self._words_key(tally, end):
                 made.label(end)
@@ -331,21 +440,21 @@ class _Writer:
                 return
             if measure.step:
                 made.add("step_key", step=int(measure.step), divide=f"divide_{key_signed}")
-            made.add("key_cell", table=table, find=f"find_{tables.bits(measure)}")
+            self._add_cell("key_cell", table=table, find=self._named(f"find_{tables.bits(measure)}"))
         if tally.of is None:
-            made.add("count_cell")
+            self._add_cell("count_cell")
         elif self.load(tally.of, end):
             self._add_up(measure, table, signed)
         made.label(end)
 
     def _add_up(self, measure: Measure, table: int, sign: str) -> None:
         """Add a value to its cell; where there are classes, these say how many there were."""
-        self.made.add("tally_cell", tally=f"tally_{sign}")
+        self.made.add("tally_cell", tally=self._named(f"tally_{sign}"))
         if measure.classes:
-            classes = tables.classes_from(measure, table)
-            self.made.add("class_cell", classes=classes, count_class=f"count_class_{sign}")
+            classes = tables.classes_from(measure, table + self._ahead())
+            self._add_cell("class_cell", classes=classes, count_class=self._named(f"count_class_{sign}"))
         else:
-            self.made.add("count_cell")
+            self._add_cell("count_cell")
 
     def _key(self, tally: Tally, unreadable: str) -> bool:
         """Load what is looked up, one key or two; False if there is no way to read an operand.
@@ -376,36 +485,41 @@ class _Writer:
     def _wide_cell(self, tally: Tally, table: int) -> None:
         """Find the cell of this key."""
         keys = tables.keys_from(tally.measure, table, tally.width)
-        find = f"find_wide_{tables.bits(tally.measure)}"
-        self.made.add("wide_cell", table=table, keys=keys, stride=tally.width, find=find)
+        find = self._named(f"find_wide_{tables.bits(tally.measure)}")
+        self._add_cell("wide_cell", table=table, keys=keys, stride=tally.width, find=find)
 
-    def pair(self, action: Action) -> None:
+    def pair(self) -> None:
         """Put a begin where its end finds it, or take one, and add up how long that has taken."""
-        made, ((tally, table),) = self.made, action.tallies
-        measure, kind = tally.measure, "keyed_" if tally.pair_keys else ""
+        made, pairs, ((tally, table),) = self.made, self.action.pairs, self.action.tallies
+        measure, kind, done = tally.measure, "keyed_" if tally.pair_keys else "", self._named("done")
         if kind and not self._hold_pair_key(tally):
-            made.add("jump", target="unkeyed")
-        self._mark(action.predicate, tally)
+            made.add("jump", target=self._named("unkeyed"))
+        self._mark(self.action.predicate, tally)
         if tally.keys:
-            self._pair_key(tally, action.pairs + tables.PAIRS_SIZE)
-        made.label("keyed")
-        made.add(f"{tally.side}_of_{kind}pair", pairs=action.pairs)
+            self._pair_key(tally, pairs + tables.PAIRS_SIZE)
+        made.label(self._named("keyed"))
+        if kind or not self._way:
+            made.add(f"{tally.side}_of_{kind}pair", pairs=pairs)
+        else:
+            made.add(f"{tally.side}_of_pair" + OWN, pairs=pairs, shard=self._shard())
         if tally.side == END:
-            made.add(f"jump_{self.words.conditions['=='][0]}", target="done")
+            made.add(f"jump_{self.words.conditions['=='][0]}", target=done)
             made.add("hold_time")
+            self._pushed = self.words.pushed
             if tally.width:
-                made.add("numbered_cell", table=table, last=tables.last(measure))
+                self._add_cell("numbered_cell", table=table, last=tables.last(measure))
             elif measure.by:
-                made.add("key_cell", table=table, find=f"find_{tables.bits(measure)}")
+                self._add_cell("key_cell", table=table, find=self._named(f"find_{tables.bits(measure)}"))
             else:
-                made.add("cell", table=table)
+                self._add_cell("cell", table=table)
             made.add("held_time")
+            self._pushed = 0
             self._add_up(measure, table, "unsigned")
         if kind:
-            made.add("jump", target="done")
-            made.label("unkeyed")
-            made.add(self.words.named("count_unkeyed"), pairs=action.pairs)
-        made.label("done")
+            made.add("jump", target=done)
+            made.label(self._named("unkeyed"))
+            made.add(self.words.named("count_unkeyed"), pairs=pairs)
+        made.label(done)
 
     def _hold_pair_key(self, tally: Tally) -> bool:
         """Load what the hits of a pair are told apart by, and keep it; False if there is no way to read an operand.
@@ -413,9 +527,9 @@ class _Writer:
         Texts, and several keys, become one number, which is as good as never the same for others."""
         made, keys = self.made, tally.pair_keys
         if len(keys) == 1 and keys[0] not in tally.texts:
-            found = self.load(keys[0], "unkeyed")
+            found = self.load(keys[0], self._named("unkeyed"))
         else:
-            found = self._words_key(tally._replace(keys=keys), "unkeyed", is_pair=True)
+            found = self._words_key(tally._replace(keys=keys), self._named("unkeyed"), is_pair=True)
             made.add("hashed_key")
         made.add("hold_key")
         return found
@@ -431,57 +545,41 @@ class _Writer:
         if isinstance(predicate, bool):
             made.add("mark", mark=passed if predicate else failed)
             return
-        self.branch(predicate, "pass", "fail", "pass")
-        made.label("pass")
+        self.branch(predicate, self._named("pass"), self._named("fail"), self._named("pass"))
+        made.label(self._named("pass"))
         made.add("mark", mark=passed)
-        made.add("jump", target="marked")
-        made.label("fail")
+        made.add("jump", target=self._named("marked"))
+        made.label(self._named("fail"))
         has_no_room = bool(tally.width) and tally.tested and tally.side == BEGIN
         made.add("mark", mark=failed | (tables.KEYLESS if has_no_room else 0))
         if has_no_room:
-            made.add("jump", target="keyed")
-        made.label("marked")
+            made.add("jump", target=self._named("keyed"))
+        made.label(self._named("marked"))
 
     def _pair_key(self, tally: Tally, keys: int) -> None:
         """Load the key of a hit of a pair: a number, or where its cell is in the table of keys; or note that it has
         none."""
         made, is_wide = self.made, bool(tally.width)
+        keyless = self._named("keyless")
         if is_wide:
             made.add("hold_mark")
-        if not (self._words_key(tally, "keyless") if is_wide else self.load(tally.keys[0], "keyless")):
-            made.add("jump", target="keyless")
+        if not (self._words_key(tally, keyless) if is_wide else self.load(tally.keys[0], keyless)):
+            made.add("jump", target=self._named("keyless"))
         if is_wide:
+            way, self._way = self._way, ""  # keys that wait are those of all threads
             self._wide_cell(tally, keys)
+            self._way = way
             made.add("cell_number", table=keys)
             made.add("held_mark")
-        made.add("jump", target="keyed")
-        made.label("keyless")
+        made.add("jump", target=self._named("keyed"))
+        made.label(self._named("keyless"))
         if is_wide:
             made.add("held_mark")
         made.add("keyless")
 
-    def load(self, index: int, unreadable: str) -> bool:
-        """Load an operand into the first register, as a number of 64 bits; False if there is no way."""
-        if index in _NUMBERS:
-            self.made.add("number_key", number=_NUMBERS[index])
-            return True
-        if index == TIME:
-            self.made.add("moment")
-            return True
-        operand = self.operands[index]
-        size, sign = operand.size or 8, "signed" if operand.signed else "unsigned"
-        if operand.place.kind == CONSTANT:
-            self.made.add("constant", value=wrapped(operand.place.displacement, operand) & 0xFFFFFFFFFFFFFFFF)
-            return True
-        if operand.place.kind == REGISTER:
-            if not self.words.load_register(self.made, operand.place):
-                return False
-            if size < 8:
-                self.made.add(f"extend_{sign}_{size}")
-            return True
-        way = self.words.address(self.made, operand.place)
-        if way == "try":
-            self.made.add("try_memory", unreadable=unreadable)
-        if way:
-            self.made.add(f"memory_{sign}_{size}")
-        return bool(way)
+    def behind(self) -> None:
+        """Put down what only jumps lead to, as well."""
+        if self._finds_shard:
+            self.made.label("unknown")
+            self.made.add("unknown_shard")
+        super().behind()

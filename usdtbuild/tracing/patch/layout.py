@@ -7,6 +7,7 @@ between shows when the pages are mapped (`MAP_FIXED_NOREPLACE`) and when the sit
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 from ...record import NamedTuple
@@ -15,7 +16,7 @@ from ..measures import Measure
 from ..model import COUNT, LIBRARIES, STACK, STRING, Refusal
 from ..predicates import BEGIN, PROCESS
 from ..stacks import BEHIND
-from . import code, evaluated, tables
+from . import code, evaluated, shards, tables
 from .calls import Rows, chooses
 from .calls import size as remembered
 from .evaluated import Action, asked, awaited
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .code import Back, Choice, Keeping, Routines, Shape
     from .machine import Machine
     from .mirrors import Mirrors
+    from .shards import Shards
     from .spot import Spot
 
 
@@ -42,11 +44,13 @@ _COPIED = {STRING: "string", STACK: "stack"}  # kinds of arguments that are copi
 
 
 class Part(NamedTuple):
-    """Trampolines of one module: at which address, their code, and behind them the counters (`counters` bytes)."""
+    """Trampolines of one module: at which address, their code, and behind them the counters (`counters` bytes, with
+    their `shards`)."""
 
     address: int
     code: bytes
     counters: int
+    shards: Shards | None = None
 
 
 class Layout(NamedTuple):
@@ -79,9 +83,12 @@ def build(
     parts, counters, specs, refusals, places = [], [], [], [], list[Place]()
     old: dict[int, bytes] = {}
     pairs, rows = plan.pairs, Rows(plan)
-    for number, group in enumerate(groups.values()):
+    counted = [tables_of(plan, [(spot.target, spot.site) for spot in group]) for group in groups.values()]
+    wish = _shards(machine, plan, pid_cell, tid_offset, [used for _, used, _ in counted])
+    for group, (own, waiting, _), number in zip(groups.values(), counted, count()):
         size = machine.size(plan, group) + rows.room(group)
-        own, waiting, counter_size = tables_of(plan._replace(pairs=pairs), [(spot.target, spot.site) for spot in group])
+        behind = _behind(plan._replace(pairs=pairs), waiting)
+        counter_size = behind + (-(-wish.room(waiting) // PAGE) * PAGE if wish is not None else 0)
         start = room.find(size + counter_size, group[0].site.address, machine.REACH) if not starts else None
         if number < len(starts):
             start = starts[number]
@@ -91,8 +98,11 @@ def build(
         if not starts:
             room.take(start, start + size + counter_size)
         pairs = pairs or start + size + waiting
+        own_shards = wish.of_part(start + size, behind, waiting) if wish is not None else None
+        wish = wish._replace(left=own_shards.left) if wish is not None and own_shards is not None else None
         places_of = rings, pid_cell, pairs
-        text, calls = _routines(machine, plan, start, shape, places_of, tid_offset, _file_known(known, group, mapped))
+        text, calls = _routines(machine, plan, start, shape, places_of, tid_offset, _file_known(known, group, mapped),
+                                own_shards)  # fmt: skip
         for index, spot in enumerate(group):
             placed = machine.place(spot, start + len(text))
             if isinstance(placed, str):
@@ -106,7 +116,7 @@ def build(
                 continue
             spec = _spec(plan, spot) if plan.what != COUNT else _UNREAD
             table_of = {one.measure: start + size + one.address for one in own if one.target == spot.target.number}
-            counts = counter, table_of, pairs
+            counts = counter, table_of, pairs, own_shards
             keeping = _keeping(plan, spot, rings) if shape.keeps else None
             choice = rows.choice(spot.target, spot.site)
             text += _trampoline(machine, plan, spot, spec, at, calls, counts, back, len(kept), keeping, choice)
@@ -114,15 +124,26 @@ def build(
             counters.append(counter)
             specs.append(spec)
         places += [one._replace(address=start + size + one.address) for one in own]
-        parts.append(Part(start, bytes(text) + machine.FILL * ((size - len(text)) // len(machine.FILL)), counter_size))
+        assert len(text) <= size
+        text += machine.FILL * ((size - len(text)) // len(machine.FILL))
+        parts.append(Part(start, bytes(text), counter_size, own_shards))
     has_pairs = not plan.pairs and (chooses(plan) or any(measure.pair for measure in plan.measures))
     return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs), tuple(places),
                   pairs if has_pairs else 0), refusals  # fmt: skip
 
 
+def _shards(
+    machine: Machine, plan: Plan, pid_cell: int, tid_offset: int | None, used: Sequence[int]
+) -> shards.Wanted | None:
+    """Return what shards are made of; None if there are none."""
+    if plan.what != COUNT or not machine.SHARDS or plan.targets[0].kind == LIBRARIES:
+        return None
+    return shards.wanted(pid_cell, tid_offset, used)
+
+
 def _routines(
     machine: Machine, plan: Plan, start: int, shape: Shape, places: tuple[int, int, int], tid_offset: int | None,
-    known: Known,
+    known: Known, own: Shards | None,
 ) -> tuple[bytearray, Routines]:  # fmt: skip
     """Return what trampolines call, to stand at an address; `places` are those of the rings, of the cell of the
     process' number, and of what threads remember."""
@@ -141,7 +162,9 @@ def _routines(
     if plan.what != COUNT:
         add(machine.routines(start, shape, rings, pid_cell, tid_offset, known))
     if plan.evaluates:
-        add(evaluated.routines(machine.words(), here(), pid_cell, tid_offset, plan.string_size, known))
+        add(evaluated.routines(machine.words(), here(), pid_cell, tid_offset, plan.string_size, known, own))
+    elif own is not None:
+        add(machine.count_routines(here(), own))
     if chooses(plan):
         add(machine.choosing_routines(here(), plan, remembered_at, pid_cell, tid_offset, calls))
     return text, calls
@@ -169,25 +192,29 @@ def tables_of(plan: Plan, group: Sequence[tuple[Target, Site]]) -> tuple[list[Pl
                 place = Place(target.number, tally.measure, at, *signs, tally.width, plan.string_size, own)
                 found[target.number, tally.measure] = place
                 at += tables.size(tally.measure, 0 if tally.side else tally.width)
-    size = at + tables.pairs_size(plan.measures, plan.pair_width) + remembered(plan)
-    return list(found.values()), at, -(-size // PAGE) * PAGE
+    return list(found.values()), at, _behind(plan, at)
+
+
+def _behind(plan: Plan, used: int) -> int:
+    """Return how many bytes counters and tables have with what waits behind them."""
+    return -(-(used + tables.pairs_size(plan.measures, plan.pair_width) + remembered(plan)) // PAGE) * PAGE
 
 
 def _trampoline(
     machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines,
-    counts: tuple[int, Mapping[Measure, int], int], back: Back, site: int, keeping: Keeping | None,
+    counts: tuple[int, Mapping[Measure, int], int, Shards | None], back: Back, site: int, keeping: Keeping | None,
     choice: Choice | None,
 ) -> bytes:  # fmt: skip
     """Return a spot's trampoline, to stand at an address; `counts` are the addresses of its counter, of its tables, and
-    of begins of pairs."""
+    of begins of pairs, and their shards."""
     if spot.target.kind == LIBRARIES:
         return machine.tell_trampoline(at, counts[0], back)
-    if not calls:
-        return machine.count_trampoline(at, counts[0], back)
+    if plan.what == COUNT and not plan.evaluates:
+        return machine.count_trampoline(at, counts[0], back, counts[3], calls)
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
     predicate, found = asked(plan, spot.target, operands)
     to = [(tally, counts[1].get(tally.measure, 0)) for tally in found]
-    action = Action(predicate, operands, counts[0], to, counts[2])
+    action = Action(predicate, operands, counts[0], to, counts[2], counts[3])
     if plan.what == COUNT:
         return evaluated.trampoline(machine.words(), at, action, calls, back)
     gate = evaluated.gate(machine.words(), at, action, calls, back)

@@ -19,18 +19,21 @@ if TYPE_CHECKING:
     from .code import Back, Choice, Keeping, Routines, Shape, Taken
     from .evaluated import Words
     from .mirrors import Mirrors
+    from .shards import Shards
     from .spot import Spot
 
 
 class Machine(Protocol):
     """A machine's module. Sites whose addresses agree above the low GROUP bits share their trampolines, which are at
     most REACH away from the first of them; FILL is an instruction that nobody may get to. TOLD says where in a
-    `tell_trampoline` a thread stops ("told"), and where it goes on then ("on")."""
+    `tell_trampoline` a thread stops ("told"), and where it goes on then ("on"). SHARDS: whether there is code for
+    threads that count on their own (`shards`)."""
 
     GROUP: int
     REACH: int
     FILL: bytes
     TOLD: Mapping[str, int]
+    SHARDS: bool
 
     def find_spots(
         self, plan: Plan, memory: Memory, mirrors: Mirrors, others: Collection[int]
@@ -52,8 +55,13 @@ class Machine(Protocol):
     ) -> tuple[bytes, Routines]:
         """See `code.routines`."""
 
-    def count_trampoline(self, at: int, counter: int, back: Back) -> bytes:
+    def count_trampoline(
+        self, at: int, counter: int, back: Back, shards: Shards | None = None, calls: Routines | None = None
+    ) -> bytes:
         """See `code.count_trampoline`."""
+
+    def count_routines(self, at: int, shards: Shards) -> tuple[bytes, Routines]:
+        """See `code.count_routines`."""
 
     def tell_trampoline(self, at: int, flag: int, back: Back) -> bytes:
         """See `code.tell_trampoline`."""

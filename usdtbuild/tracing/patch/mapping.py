@@ -16,6 +16,7 @@ from ..maps import PAGE
 from . import journal
 from .code import RINGS
 from .injection import (
+    MADV_DONTNEED,
     MADV_POPULATE_WRITE,
     MADV_WIPEONFORK,
     MADVISE,
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .injection import Borrowed
-    from .layout import Layout
+    from .layout import Layout, Part
+    from .shards import Shards
 
 
 # A record in memory that the program hasn't touched yet costs 85 ns instead of 16, because each page comes by a fault
@@ -69,6 +71,7 @@ class Mapping:
         self.ordered = sorted(made.pages)
         at += PAGE * len(self.ordered)
         self.control = at
+        self.wipes = False  # whether the kernel forgets what the cell's page says, in a child
         self.control_size = control_size(8 + _MOST_WARM + len(unused) + 2 * len(self.parts) + len(self.ordered))
         self.size = at + self.control_size
 
@@ -106,6 +109,7 @@ class Mapping:
             results = perform(borrowed, shared, self.control, calls, journal_at + self.journal_size,
                               fixed=MAP_FIXED if again else MAP_FIXED_NOREPLACE)  # fmt: skip
             needed = [result for call, result in zip(calls, results) if call.number not in {MADVISE, MUNMAP}]
+            self.wipes = results[calls.index(_wiping(pid_cell))] == 0
             failed = next((-result for result in needed if -PAGE < result < 0), 0)
             if failed:
                 kind = RoomTakenError if failed == errno.EEXIST else TracerError
@@ -125,7 +129,7 @@ class Mapping:
         text, data = PROT_READ | PROT_EXEC, PROT_READ | PROT_WRITE
         calls = [map_call(journal_at, self.journal_size, data, MAP_SHARED, descriptor, 0)]
         calls.append(map_call(pid_cell, PAGE, data, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
-        calls.append(Call(MADVISE, (pid_cell, PAGE, MADV_WIPEONFORK)))
+        calls.append(_wiping(pid_cell))
         if rings_at:
             flags = MAP_SHARED | (MAP_FIXED if self._over else 0)
             calls.append(map_call(rings_at, self.rings_size, data, flags, descriptor, self.rings))
@@ -143,10 +147,12 @@ class Mapping:
             calls.append(map_call(self.ordered[start], size, text, MAP_PRIVATE, descriptor, at))
         return calls
 
-    def calls_again(self, descriptor: int, rings_at: int, _: int, journal_at: int) -> list[Call]:
-        """Return the system calls that put new data in the place of an earlier trace's; its cell stays."""
+    def calls_again(self, descriptor: int, rings_at: int, pid_cell: int, journal_at: int) -> list[Call]:
+        """Return the system calls that put new data in the place of an earlier trace's; its cell stays, empty, for who
+        has which shard is another matter then."""
         data, flags = PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED
         calls = [map_call(journal_at, self.journal_size, data, flags, descriptor, 0)]
+        calls += [_wiping(pid_cell), Call(MADVISE, (pid_cell, PAGE, MADV_DONTNEED))]
         if rings_at:
             calls.append(map_call(rings_at, self.rings_size, data, flags, descriptor, self.rings))
         for part, at in zip(self.layout.parts, self.parts):
@@ -156,8 +162,22 @@ class Mapping:
 
     def file_offset(self, address: int) -> int:
         """Return where in the shared file an address among counters is."""
+        part, at = self._part(address)
+        return at + address - part.address
+
+    def shards(self, address: int) -> Shards | None:
+        """Return the shards of what is at an address among counters."""
+        return self._part(address)[0].shards
+
+    def _part(self, address: int) -> tuple[Part, int]:
+        """Return whose counters an address is among, and where in the file that part is."""
         for part, at in zip(self.layout.parts, self.parts):
             start = part.address + len(part.code)
             if start <= address < start + part.counters:
-                return at + address - part.address
+                return part, at
         raise AssertionError(address)
+
+
+def _wiping(pid_cell: int) -> Call:
+    """Return the call by which a child finds the page of this cell empty."""
+    return Call(MADVISE, (pid_cell, PAGE, MADV_WIPEONFORK))

@@ -9,7 +9,7 @@ from .forms import PADDED, Form, Padded
 
 if TYPE_CHECKING:
     from ..model import Site, Target
-    from .code import Instruction
+    from .code import Behind, Instruction
     from .slots import Load
 
 
@@ -28,7 +28,7 @@ class Spot(NamedTuple):
     """A site that changes: from which bytes, to which, and where its mirror is if it becomes a jump, else 0.
 
     Of an entry that is `Padded` the mirror is its padding; the bytes are the entry's, and behind them the padding's.
-    `near` as in `mirrors.Placed`.
+    `near` as in `mirrors.Placed`. `back` is where the trampoline goes on, if that isn't right behind the site.
     """
 
     target: Target
@@ -38,6 +38,7 @@ class Spot(NamedTuple):
     after: bytes
     mirror: int
     near: tuple[int, ...] = ()
+    back: Behind | None = None
 
     @property
     def changed_at(self) -> int:

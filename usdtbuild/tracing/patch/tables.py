@@ -14,7 +14,8 @@ bits for each, and a 1. A number is a word; a text its length and its bytes, or 
 read.
 
 For pairs of hits there is a stack for each thread that hits: a word, the thread's number above and how many begins wait
-below, and room for 63 begins, each a time and a key. In front of all stacks are counters of what was not paired. Keys
+below, and room for 63 begins, each a time and a key. In front of all stacks are counters of what was not paired,
+behind them those of threads with a shard (`shards`), by its number, whose word says the second thing only. Keys
 of several words are looked up in a table of their own, behind the stacks: a begin keeps the place of its key's cell,
 and the times are added to the cell at the same place in the end's table. Where pairs have a key of their own, there
 are 256 buckets instead, of 64 slots, of 64 bytes each: the process, the pair's key or a hash of it, a time and a key
@@ -49,11 +50,12 @@ _CLASSES = struct.Struct("=1024Q")
 _TOP = 1 << 63
 _UNPAIRED = struct.Struct("=5Q24x")
 _STACK = struct.Struct("=Q1016x")
-_STACKS, _DEEPEST = 1 << 10, 63
+_STACKS, _OWN_STACKS, _DEEPEST = 1 << 10, 1 << 6, 63
 _SLOT = struct.Struct("=QQQQQ24x")
 _BUCKETS = _STACKS * _STACK.size // _SLOT.size // 64
 _SLOTS = 40
-PAIRS_SIZE = _UNPAIRED.size + _STACKS * _STACK.size
+_ALL_STACKS = (_STACKS + _OWN_STACKS) * _STACK.size
+PAIRS_SIZE = _UNPAIRED.size + _ALL_STACKS
 # What is known of a hit of a pair: it doesn't pass the filter, has no key, was tested. A begin's time holds it.
 FAILED, KEYLESS, TESTED = (1 << bit for bit in (63, 62, 61))
 # Of what a key of several words is made.
@@ -135,7 +137,7 @@ def classes_from(measure: Measure, table: int) -> int:
 
 
 def read(
-    data: mmap | bytearray, at: int, place: Place, keys: Sequence[Key | None] = (),
+    data: mmap | bytes | bytearray, at: int, place: Place, keys: Sequence[Key | None] = (),
     processes: Container[int] | None = None,
 ) -> Table:  # fmt: skip
     """Return what a table says that is at an offset; `keys` are those of its cells, if they stand elsewhere. A row that
@@ -169,7 +171,7 @@ def read(
     return found
 
 
-def read_keys(data: mmap | bytearray, at: int, place: Place) -> list[Key]:
+def read_keys(data: mmap | bytes | bytearray, at: int, place: Place) -> list[Key]:
     """Return the keys of all cells of a table, () where there is none, or none that could have been written there."""
     number, width = _cells(place.measure), place.width
     hashes = [one[0] for one in _CELL.iter_unpack(data[at : at + number * _CELL.size])]
@@ -210,7 +212,7 @@ def signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> bits - 1 else value
 
 
-def read_pairs(data: mmap | bytearray, at: int, *, keyed: bool = False) -> Unpaired:
+def read_pairs(data: mmap | bytes | bytearray, at: int, *, keyed: bool = False) -> Unpaired:
     """Return what was not paired of those at an offset. Begins that wait and did not pass the filter don't count."""
     without_begin, deep, many, without_key, rejected = _UNPAIRED.unpack_from(data, at)
     found = Unpaired(without_begin, deep, many, without_key, 0, rejected)
@@ -224,7 +226,7 @@ def read_pairs(data: mmap | bytearray, at: int, *, keyed: bool = False) -> Unpai
                      for bit in range(_SLOTS) if mask >> bit & 1)  # fmt: skip
             waiting += sum(time & (FAILED | TESTED) != FAILED | TESTED for time in begun)
         return found._replace(open=waiting)
-    for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _STACKS * _STACK.size])):
+    for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _ALL_STACKS])):
         depth = min(word & 0xFFFFFFFF, _DEEPEST)
         times = struct.unpack_from(f"={2 * depth}Q", data, at + index * _STACK.size + 16)[::2]
         waiting += sum(time & (FAILED | TESTED) != FAILED | TESTED for time in times)

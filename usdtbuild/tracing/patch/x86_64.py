@@ -12,6 +12,7 @@ from ...machines.numbers import EM_X86_64
 from ...machines.x86_64 import INT3
 from ...machines.x86_64.host import HOST, full_register
 from ...machines.x86_64.lengths import usual_length
+from ...machines.x86_64.moving import moved
 from ...machines.x86_64.templates import TEMPLATES
 from ..maps import PAGE, Window, page_start
 from ..model import CALL, COUNT, Refusal
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
 GROUP, REACH = 26, 192 << 20
 FILL = INT3
 TOLD = TEMPLATES["tell"].labels
-count_trampoline, routines, tell_trampoline = code.count_trampoline, code.routines, code.tell_trampoline
+count_trampoline, count_routines = code.count_trampoline, code.count_routines
+routines, tell_trampoline = code.routines, code.tell_trampoline
+SHARDS = True
 _LONGEST_SITE = 16
 _JUMP = bytes([JUMP])
 _FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywhere in a trampoline
@@ -185,7 +188,16 @@ def _alone(
     if placed is None:
         return None
     after = _JUMP + placed.tail + before[JUMP_SIZE : form.size]
-    return [Spot(target, site, form, before[: form.size], after, placed.mirror, placed.near)]
+    back = _behind(site.address, before, form, placed.tail)
+    return [Spot(target, site, form, before[: form.size], after, placed.mirror, placed.near, back)]
+
+
+def _behind(address: int, before: bytes, form: Form, tail: bytes) -> code.Behind | None:
+    """Return how a trampoline goes on with what stands behind a NOP of one byte; None if it can't but there."""
+    found = moved(before[1:], JUMP_SIZE - 1) if form.length == 1 and not form.returns and not form.behind else None
+    if found is None:
+        return None
+    return code.Behind(address + 1, int.from_bytes(tail, "little"), found[0], address + 1 + found[1])
 
 
 def _placed(
@@ -333,7 +345,7 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
         jump = bytes([JUMP]) + form.tail if form.tail else code.jump(form.at, at + len(lead))
         return spot._replace(after=short + jump), lead, spot.site.address + form.length
     if not isinstance(form, Load):
-        return spot, lead, None if form.returns else spot.site.address + form.length
+        return spot, lead, None if form.returns else spot.back or spot.site.address + form.length
     cell = at + len(lead)
     if max(abs(form.slot - cell), abs(form.counts_from - cell)) > _FARTHEST:
         return "its slot is too far away"
@@ -347,10 +359,11 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
         sizes = [slots.SIZE + WORDS.most(plan, spot.target, spot.site.operands) for spot in spots]
         return -(-(evaluated.ROUTINES_SIZE + sum(sizes)) // PAGE) * PAGE
     if plan.what == COUNT:
-        sizes = [slots.SIZE if isinstance(spot.form, Load) else 16 for spot in spots]
-        return -(-sum(sizes) // PAGE) * PAGE
+        sizes = [(slots.SIZE if isinstance(spot.form, Load) else 0) + code.COUNT_SIZE for spot in spots]
+        return -(-(code.COUNT_ROUTINES_SIZE + sum(sizes)) // PAGE) * PAGE
     # The longest argument is an indexed memory operand that is tried: 65 bytes, with a string 84.
-    sizes = [144 + 96 * len(spot.site.operands) + WORDS.around(plan, spot.target, spot.site.operands) for spot in spots]
+    fixed = 144 + 2 * code.GO_ON_SIZE
+    sizes = [fixed + 96 * len(s.site.operands) + WORDS.around(plan, s.target, s.site.operands) for s in spots]
     sizes.append(768 + evaluated.ROUTINES_SIZE * plan.evaluates)
     return -(-sum(sizes) // PAGE) * PAGE
 
@@ -386,7 +399,7 @@ WORDS = evaluated.Words(
     HOST.kernel.numbers, INT3,
     copy="copy",
     comparison_size=192,  # an indexed operand in memory that is tried, twice, or a text and what it is compared with
-    size=96, saved=code.SAVED,
+    size=256 + 3 * code.GO_ON_SIZE, saved=code.SAVED, held=code.SAVED - code.RED_ZONE, pushed=8,
 )  # fmt: skip
 
 
