@@ -14,7 +14,7 @@ struct cell {
   uint64_t key, count, sum, high, most, least, unused[2], classes[1024];
 };
 
-enum { HITS = 1000, STACK = 1024, COUNTERS = 64, OF_2000 = 71, OF_2_TO_62 = 480 };
+enum { HITS = 1000, STACK = 1024, STACKS = 1024, SHARD = 63, COUNTERS = 64, OF_2000 = 71, OF_2_TO_62 = 480 };
 static const uint64_t sign = UINT64_C(1) << 63;
 
 /* Whether it looks like a cell of some values, which are signed if they are all 2000. Where it has classes, they say how
@@ -28,15 +28,18 @@ static int is_cell(const struct cell *one, const char *end)
   return least == one->most ? turned == 2000 : least < one->most && one->sum / count <= one->most;
 }
 
-/* The stack of this thread, on which begins wait for their ends; none does now. Where it is, relative to the counters of
- * what was not paired, its number says. */
+/* The stack of this thread, on which one begin waits for its end. Where it is, relative to the counters of what was not
+ * paired, its number says; or the thread has the first shard, and its stack is behind all of those. */
 static uint64_t thread, place;
 static uint64_t *stack_of_this_thread(char *start, char *end)
 {
   thread = (uint64_t)syscall(SYS_gettid) << 32;
-  place = (thread * UINT64_C(0x9e3779b97f4a7c15)) >> 54;
-  for (char *one = start + COUNTERS + place * STACK; one + STACK <= end; one += 64)
-    if (*(uint64_t *)one == thread) return (uint64_t *)one;
+  place = ((thread * UINT64_C(0x9e3779b97f4a7c15)) >> 54) * STACK;
+  for (char *one = start + COUNTERS + place; one + STACK <= end; one += 64)
+    if (*(uint64_t *)one == (thread | 1)) return (uint64_t *)one;
+  thread = 0, place = (STACKS + SHARD) * STACK;
+  for (char *one = start + COUNTERS + place; one + STACK <= end; one += 64)
+    if (((uint64_t *)one)[0] == 1 && !((uint64_t *)one)[1] && ((uint64_t *)one)[2]) return (uint64_t *)one;
   return NULL;
 }
 
@@ -67,7 +70,7 @@ static void forge(const char *what, struct cell *one, uint64_t *stack)
         one->sum += one->most;
         break;
       }
-  if (!strcmp(what, "ends")) *(uint64_t *)((char *)stack - place * STACK - COUNTERS) = 1000000;
+  if (!strcmp(what, "ends")) *(uint64_t *)((char *)stack - place - COUNTERS) = 1000000;
   if (!strcmp(what, "open")) *stack = thread | 63;
 }
 
@@ -83,6 +86,7 @@ int main(int count, char **words)
       VICTIM_TEXT("a text");
     }
     usleep(500);
+    VICTIM_TICK(2000);  /* this begin waits while its stack is looked for */
     FILE *maps = fopen("/proc/self/maps", "r");
     struct cell *found = NULL;
     uint64_t *stack = NULL;
@@ -96,6 +100,7 @@ int main(int count, char **words)
       if (!stack) stack = stack_of_this_thread((char *)start, (char *)end);
     }
     fclose(maps);
+    VICTIM_TEXT("a text");
     if (!found || (!stack && (!strcmp(words[1], "ends") || !strcmp(words[1], "open")))) continue;
     forge(words[1], found, stack);
     for (;;) pause();

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SLACK = 1 << 20
 _WHAT = "there are more hits than there was time for, fewer than before, or values that no hits add up to"
-DAMAGED = f"warning: the program has damaged its counters: {_WHAT}"
+DAMAGED = f"warning: the program has damaged its counters, or left hits by siglongjmp: {_WHAT}"
 _SECOND = 1_000_000_000
 
 
