@@ -17,15 +17,16 @@ _LEA = 0x8D
 _NO_MODRM, _ANY, _SHIFTS = (), range(8), (0, 1, 2, 3, 4, 5, 7)
 
 
-def _arithmetic(columns: Iterable[int]) -> list[int]:
+def arithmetic(columns: Iterable[int]) -> list[int]:
+    """Return the opcodes of add, or, adc, sbb, and, sub, xor and cmp in these columns of their rows."""
     return [row + column for row in range(0x00, 0x40, 8) for column in columns]
 
 
 # Opcodes, the values of ModRM's `reg` that make instructions of them, and how many bytes of immediate follow.
 _ROWS: tuple[tuple[Iterable[int], Collection[int], int], ...] = (
-    (_arithmetic(range(4)), _ANY, 0),  # add, or, adc, sbb, and, sub, xor, cmp
-    (_arithmetic((4,)), _NO_MODRM, 1),
-    (_arithmetic((5,)), _NO_MODRM, 4),
+    (arithmetic(range(4)), _ANY, 0),  # add, or, adc, sbb, and, sub, xor, cmp
+    (arithmetic((4,)), _NO_MODRM, 1),
+    (arithmetic((5,)), _NO_MODRM, 4),
     ((*range(0x50, 0x60), 0x90, 0x98, 0x99, 0xC3, 0xC9, 0xCC), _NO_MODRM, 0),  # push, pop, nop, cltq, cqto, ret, leave
     ((0x6A, *range(0x70, 0x80), 0xA8, *range(0xB0, 0xB8), 0xEB), _NO_MODRM, 1),  # push, jcc, test, mov, jmp
     ((0x68, 0xA9, 0xE8, 0xE9), _NO_MODRM, 4),  # push, test, call, jmp
@@ -51,11 +52,7 @@ def usual_length(code: bytes) -> int:
     """Return the length of the instruction that `code` begins with, which goes on behind it; 0: ask a disassembler."""
     if len(code) < _LONGEST:
         return 0
-    rex = code[0] if 0x40 <= code[0] < 0x50 else 0
-    at = bool(rex) + 1
-    opcode = code[at - 1]
-    if opcode == _TWO:
-        opcode, at = opcode << 8 | code[at], at + 1
+    rex, opcode, at = opened(code)
     registers, immediate = _KNOWN.get(opcode, (None, 0))
     if registers is None:
         return 0
@@ -65,6 +62,14 @@ def usual_length(code: bytes) -> int:
     if modrm >> 3 & 7 not in registers or (opcode == _LEA and modrm >> 6 == 3):
         return 0
     return at + operand_size(code, at) + immediate
+
+
+def opened(code: bytes) -> tuple[int, int, int]:
+    """Return the REX prefix that `code` begins with, 0 for none, its opcode, and where that ends."""
+    rex = code[0] if 0x40 <= code[0] < 0x50 else 0
+    at = bool(rex) + 1
+    opcode = code[at - 1]
+    return (rex, opcode << 8 | code[at], at + 1) if opcode == _TWO else (rex, opcode, at)
 
 
 def operand_size(code: bytes, at: int) -> int:

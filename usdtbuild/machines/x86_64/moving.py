@@ -9,15 +9,14 @@ where that was. It reads and writes no memory but what the stack pointer points 
 
 from __future__ import annotations
 
-from .lengths import usual_length
+from .lengths import arithmetic, opened, usual_length
 
 _NOPS = (b"\x90", b"\x0f\x1f")
-_LEA, _TWO, _SIB, _STACK = 0x8D, 0x0F, 4, 0x24
-_ARITHMETIC = {row + column for row in range(0x00, 0x40, 8) for column in range(4)}
+_LEA, _SIB, _STACK = 0x8D, 4, 0x24
 # Opcodes with a ModRM byte, and the values of its `reg` that are known: add, or, adc, sbb, and, sub, xor, cmp; movslq;
 # test; mov; lea; shifts; not and neg; inc and dec; of two bytes, cmov, set, imul, movz and movs.
 _OPERANDS = {
-    **dict.fromkeys((*_ARITHMETIC, 0x63, 0x84, 0x85, *range(0x88, 0x8C), _LEA, 0x80, 0x81, 0x83), range(8)),
+    **dict.fromkeys((*arithmetic(range(4)), 0x63, 0x84, 0x85, *range(0x88, 0x8C), _LEA, 0x80, 0x81, 0x83), range(8)),
     **dict.fromkeys((0xC0, 0xC1, *range(0xD0, 0xD4)), (0, 1, 4, 5, 7)),
     **dict.fromkeys((0xC6, 0xC7), (0,)),
     **dict.fromkeys((0xF6, 0xF7), (2, 3)),
@@ -25,7 +24,7 @@ _OPERANDS = {
     **dict.fromkeys((*range(0x0F40, 0x0F50), *range(0x0F90, 0x0FA0), 0x0FAF, 0x0FB6, 0x0FB7, 0x0FBE, 0x0FBF), range(8)),
 }
 # And those without: arithmetic, cltq, cqto, test and mov with a constant.
-_CONSTANTS = {*range(0x04, 0x40, 8), *range(0x05, 0x40, 8), 0x98, 0x99, 0xA8, 0xA9, *range(0xB0, 0xC0)}
+_CONSTANTS = {*arithmetic((4, 5)), 0x98, 0x99, 0xA8, 0xA9, *range(0xB0, 0xC0)}
 
 
 def moved(code: bytes, least: int) -> tuple[bytes, int] | None:
@@ -45,13 +44,9 @@ def moved(code: bytes, least: int) -> tuple[bytes, int] | None:
 
 def _does_the_same(one: bytes) -> bool:
     """Whether an instruction, of which the length is known, does the same elsewhere."""
-    rex = one[0] if 0x40 <= one[0] < 0x50 else 0
-    at = bool(rex) + 1
-    opcode = one[at - 1]
+    rex, opcode, at = opened(one)
     if opcode in _CONSTANTS:
         return True
-    if opcode == _TWO:
-        opcode, at = opcode << 8 | one[at], at + 1
     if opcode not in _OPERANDS:
         return False
     mode, register, base = one[at] >> 6, one[at] >> 3 & 7, one[at] & 7

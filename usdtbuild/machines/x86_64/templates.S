@@ -72,14 +72,19 @@ end count
         OWNERS = 256            # that a process remembers
         OWNERS_LOOKS = 8        # places that an owner may have
 
-# rax, ecx = what this process remembers at the place of this thread: its number, and above that its shard. Not equal if
-# it is another thread's.
-        .macro  look_up_owner
+# rax = the number of this thread's shard, by what this process remembers at the thread's place: its number, and above
+# that its shard. Goes to `unknown` if that is another thread's, which comes back to `known`; to `shared` if it has none.
+# Changes rcx.
+        .macro  own_number template
         mov     %fs:tid_offset, %eax
         and     $OWNERS - 1, %eax
         movabs  $owners, %rcx
         mov     (%rcx,%rax,8), %rax
         cmp     %fs:tid_offset, %eax
+        jne     unknown
+        shr     $32, %rax
+\template\().known:
+        jz      shared
         .endm
 
 # As `count`, in this thread's shard; `counter` is where it would be in one of the number 0.
@@ -87,11 +92,7 @@ template count_own
         lea     -RED_ZONE(%rsp), %rsp
         push    %rax
         push    %rcx
-        look_up_owner
-        jne     unknown
-        shr     $32, %rax
-count_own.known:
-        jz      shared
+        own_number count_own
         imul    $block, %rax, %rax
         lea     counter(%rip), %rcx
         incq    (%rcx,%rax)
@@ -112,11 +113,7 @@ end count_unknown
 # Behind `save_all`: note where this thread's shard is, from that of the number 0, and its number; go to `shared` if it
 # has none. Changes rax, rcx.
 template own_shard
-        look_up_owner
-        jne     unknown
-        shr     $32, %rax
-own_shard.known:
-        jz      shared
+        own_number own_shard
         mov     %rax, shard + 8(%rsp)
         imul    $block, %rax, %rax
         mov     %rax, shard(%rsp)
@@ -939,28 +936,54 @@ end order_4
         CLASSES_BITS = 13       # bytes of a cell's classes
         NEGATIVE = 4096         # where those of negative values begin
 
-# Behind `save_all`: rsi = the cell that a hit is added to.
-template cell
-        movabs  $table, %rsi
-end cell
-
-template key_cell               # of the key in rax
-        movabs  $table, %rsi
-        call    find
-end key_cell
-
 # What ends with `_own` is for this thread's shard, where nobody else writes; addresses are those in the number 0. An
 # instruction is whole for a handler of a signal on this thread, and needs no lock.
-template cell_own
-        movabs  $table, %rsi
-        add     shard(%rsp), %rsi
-end cell_own
+        .macro  in_shard own, register
+        .ifnb   \own
+        add     shard(%rsp), \register
+        .endif
+        .endm
 
-template key_cell_own
+# Behind `save_all`: rsi = the cell that a hit is added to; of the key in rax, or of that of several words, whose words
+# are at `keys` in the table; or the cell that is at rax in a table of `size` bytes, or the last.
+        .macro  cells own, lock
+template cell\own
         movabs  $table, %rsi
-        add     shard(%rsp), %rsi
+        in_shard \own, %rsi
+end cell\own
+
+template key_cell\own
+        movabs  $table, %rsi
+        in_shard \own, %rsi
         call    find
-end key_cell_own
+end key_cell\own
+
+template wide_cell\own
+        lea     KEY(%rsp), %rdi
+        movabs  $table, %rsi
+        movabs  $keys, %rcx
+        in_shard \own, %rsi
+        in_shard \own, %rcx
+        mov     $stride, %edx
+        call    find
+end wide_cell\own
+
+template numbered_cell\own
+        mov     $last, %esi
+        cmp     %rsi, %rax
+        cmova   %rsi, %rax
+        movabs  $table, %rsi
+        in_shard \own, %rsi
+        add     %rax, %rsi
+end numbered_cell\own
+
+template count_cell\own
+        \lock incq COUNT(%rsi)
+end count_cell\own
+        .endm
+
+        cells   , lock
+        cells   _own
 
 # A key of several words is made above what `save_all` has saved. Its first word says what it is made of.
 template key_begin
@@ -980,46 +1003,11 @@ template key_text               # the text at rax
         call    add_text
 end key_text
 
-template wide_cell              # of this key; the words of the table's keys are at `keys`
-        lea     KEY(%rsp), %rdi
-        movabs  $table, %rsi
-        movabs  $keys, %rcx
-        mov     $stride, %edx
-        call    find
-end wide_cell
-
-template wide_cell_own
-        lea     KEY(%rsp), %rdi
-        movabs  $table, %rsi
-        movabs  $keys, %rcx
-        add     shard(%rsp), %rsi
-        add     shard(%rsp), %rcx
-        mov     $stride, %edx
-        call    find
-end wide_cell_own
-
 template cell_number            # rax = where in the table the cell at rsi is
         movabs  $table, %rax
         neg     %rax
         add     %rsi, %rax
 end cell_number
-
-template numbered_cell          # rsi = the cell that is there in a table of `size` bytes, or the last
-        mov     $last, %esi
-        cmp     %rsi, %rax
-        cmova   %rsi, %rax
-        movabs  $table, %rsi
-        add     %rax, %rsi
-end numbered_cell
-
-template numbered_cell_own
-        mov     $last, %esi
-        cmp     %rsi, %rax
-        cmova   %rsi, %rax
-        movabs  $table, %rsi
-        add     shard(%rsp), %rsi
-        add     %rax, %rsi
-end numbered_cell_own
 
 template step_key               # the key becomes its quotient
         movabs  $step, %rcx
@@ -1035,14 +1023,6 @@ template moment
         shl     $32, %rdx
         or      %rdx, %rax
 end moment
-
-template count_cell
-        lock incq COUNT(%rsi)
-end count_cell
-
-template count_cell_own
-        incq    COUNT(%rsi)
-end count_cell_own
 
 template tally_cell             # the value is in rax
         call    tally
@@ -1355,31 +1335,21 @@ template held_mark
         mov     HELD(%rsp), %rsi
 end held_mark
 
-template begin_of_pair          # the key is in rax
-        mov     %rsi, %rdi
-        movabs  $pairs, %rsi
-        call    begin_pair
-end begin_of_pair
-
-template end_of_pair            # equal: no pair; else the key is in rax, and the time that it took in rdi
-        mov     %rsi, %rdi
-        movabs  $pairs, %rsi
-        call    end_pair
-end end_of_pair
-
-template begin_of_pair_own
+        .macro  hit_of_pair side, own
+template \side\()_of_pair\own
+        .ifnb   \own
         mov     shard + 8(%rsp), %edx
+        .endif
         mov     %rsi, %rdi
         movabs  $pairs, %rsi
-        call    begin_pair_own
-end begin_of_pair_own
+        call    \side\()_pair\own
+end \side\()_of_pair\own
+        .endm
 
-template end_of_pair_own
-        mov     shard + 8(%rsp), %edx
-        mov     %rsi, %rdi
-        movabs  $pairs, %rsi
-        call    end_pair_own
-end end_of_pair_own
+        hit_of_pair begin       # the key is in rax
+        hit_of_pair begin, _own
+        hit_of_pair end         # equal: no pair; else the key is in rax, and the time that it took in rdi
+        hit_of_pair end, _own
 
 template hold_key               # by which a pair's hits are told apart
         mov     %rax, HELD_KEY(%rsp)

@@ -672,6 +672,19 @@ TEMPLATES = {
         b"\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
         (Hole(2, "64", "table", 0),
          Hole(11, "distance", "find", -4),)),
+    "wide_cell": Template(
+        b"\x48\x8d\x7c\x24\x28\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\x48\xb9\x00\x00\x00\x00\x00\x00\x00"
+        b"\x00\xba\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
+        (Hole(7, "64", "table", 0),
+         Hole(17, "64", "keys", 0),
+         Hole(26, "32", "stride", 0),
+         Hole(31, "distance", "find", -4),)),
+    "numbered_cell": Template(
+        b"\xbe\x00\x00\x00\x00\x48\x39\xf0\x48\x0f\x47\xc6\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\x48\x01"
+        b"\xc6",
+        (Hole(1, "32", "last", 0),
+         Hole(14, "64", "table", 0),)),
+    "count_cell": Template(b"\xf0\x48\xff\x46\x08"),
     "cell_own": Template(
         b"\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\x48\x03\xb4\x24\x00\x00\x00\x00",
         (Hole(2, "64", "table", 0),
@@ -681,20 +694,6 @@ TEMPLATES = {
         (Hole(2, "64", "table", 0),
          Hole(14, "signed 32", "shard", 0),
          Hole(19, "distance", "find", -4),)),
-    "key_begin": Template(
-        b"\x48\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x48\xc7\x44\x24\x28\x08\x00\x00\x00\x48\x89\x44\x24\x30",
-        (Hole(2, "64", "made_of", 0),)),
-    "key_word": Template(b"\x48\x8b\x4c\x24\x28\x48\x89\x44\x0c\x30\x48\x83\x44\x24\x28\x08"),
-    "key_text": Template(
-        b"\x48\x8d\x74\x24\x28\xe8\x00\x00\x00\x00",
-        (Hole(6, "distance", "add_text", -4),)),
-    "wide_cell": Template(
-        b"\x48\x8d\x7c\x24\x28\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\x48\xb9\x00\x00\x00\x00\x00\x00\x00"
-        b"\x00\xba\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
-        (Hole(7, "64", "table", 0),
-         Hole(17, "64", "keys", 0),
-         Hole(26, "32", "stride", 0),
-         Hole(31, "distance", "find", -4),)),
     "wide_cell_own": Template(
         b"\x48\x8d\x7c\x24\x28\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\x48\xb9\x00\x00\x00\x00\x00\x00\x00"
         b"\x00\x48\x03\xb4\x24\x00\x00\x00\x00\x48\x03\x8c\x24\x00\x00\x00\x00\xba\x00\x00\x00\x00\xe8\x00"
@@ -705,20 +704,23 @@ TEMPLATES = {
          Hole(37, "signed 32", "shard", 0),
          Hole(42, "32", "stride", 0),
          Hole(47, "distance", "find", -4),)),
-    "cell_number": Template(
-        b"\x48\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x48\xf7\xd8\x48\x01\xf0",
-        (Hole(2, "64", "table", 0),)),
-    "numbered_cell": Template(
-        b"\xbe\x00\x00\x00\x00\x48\x39\xf0\x48\x0f\x47\xc6\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\x48\x01"
-        b"\xc6",
-        (Hole(1, "32", "last", 0),
-         Hole(14, "64", "table", 0),)),
     "numbered_cell_own": Template(
         b"\xbe\x00\x00\x00\x00\x48\x39\xf0\x48\x0f\x47\xc6\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\x48\x03"
         b"\xb4\x24\x00\x00\x00\x00\x48\x01\xc6",
         (Hole(1, "32", "last", 0),
          Hole(14, "64", "table", 0),
          Hole(26, "signed 32", "shard", 0),)),
+    "count_cell_own": Template(b"\x48\xff\x46\x08"),
+    "key_begin": Template(
+        b"\x48\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x48\xc7\x44\x24\x28\x08\x00\x00\x00\x48\x89\x44\x24\x30",
+        (Hole(2, "64", "made_of", 0),)),
+    "key_word": Template(b"\x48\x8b\x4c\x24\x28\x48\x89\x44\x0c\x30\x48\x83\x44\x24\x28\x08"),
+    "key_text": Template(
+        b"\x48\x8d\x74\x24\x28\xe8\x00\x00\x00\x00",
+        (Hole(6, "distance", "add_text", -4),)),
+    "cell_number": Template(
+        b"\x48\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x48\xf7\xd8\x48\x01\xf0",
+        (Hole(2, "64", "table", 0),)),
     "step_key": Template(
         b"\x48\xb9\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
         (Hole(2, "64", "step", 0),
@@ -727,8 +729,6 @@ TEMPLATES = {
         b"\xe8\x00\x00\x00\x00",
         (Hole(1, "distance", "number", -4),)),
     "moment": Template(b"\x0f\x31\x48\xc1\xe2\x20\x48\x09\xd0"),
-    "count_cell": Template(b"\xf0\x48\xff\x46\x08"),
-    "count_cell_own": Template(b"\x48\xff\x46\x08"),
     "tally_cell": Template(
         b"\xe8\x00\x00\x00\x00",
         (Hole(1, "distance", "tally", -4),)),
@@ -863,16 +863,16 @@ TEMPLATES = {
         b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
         (Hole(5, "64", "pairs", 0),
          Hole(14, "distance", "begin_pair", -4),)),
-    "end_of_pair": Template(
-        b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
-        (Hole(5, "64", "pairs", 0),
-         Hole(14, "distance", "end_pair", -4),)),
     "begin_of_pair_own": Template(
         b"\x8b\x94\x24\x00\x00\x00\x00\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00"
         b"\x00",
         (Hole(3, "signed 32", "shard", 8),
          Hole(12, "64", "pairs", 0),
          Hole(21, "distance", "begin_pair_own", -4),)),
+    "end_of_pair": Template(
+        b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
+        (Hole(5, "64", "pairs", 0),
+         Hole(14, "distance", "end_pair", -4),)),
     "end_of_pair_own": Template(
         b"\x8b\x94\x24\x00\x00\x00\x00\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00"
         b"\x00",

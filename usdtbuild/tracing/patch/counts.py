@@ -26,13 +26,13 @@ class Counts:
     """What trampolines have counted and added up, in the memory that is shared with them."""
 
     def __init__(self, shared: Shared, mapping: Mapping, layout: Layout) -> None:
-        self._shared, self._mapping, self._layout = shared, mapping, layout
+        self._shared, self._mapping = shared, mapping
         self.places = [mapping.file_offset(address) for address in layout.counter_of]  # of counters, in the file
         parts = [mapping.shards(address) for address in layout.counter_of]
-        self._left = next((mapping.file_offset(one.left) for one in parts if one is not None), 0)
-        most = max((part.shards.most for part in layout.parts if part.shards is not None), default=0)
-        if most and mapping.wipes:  # from now on threads take some
-            _LEFT.pack_into(shared.data, self._left, most)
+        any_part = next((one for one in parts if one is not None), None)  # of a trace, all parts have as many
+        self._left = mapping.file_offset(any_part.left) if any_part is not None else 0
+        if any_part is not None and mapping.wipes:  # from now on threads take some
+            _LEFT.pack_into(shared.data, self._left, any_part.most)
         # Counters that stand one behind the other: which is the first, how many there are, and their shards.
         self._runs: list[tuple[int, int, Shards | None]] = []
         for index, (place, part) in enumerate(zip(self.places, parts)):

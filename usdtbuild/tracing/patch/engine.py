@@ -155,7 +155,8 @@ class PatchEngine:
             if not self._limited:  # it may take some itself, should we be late
                 self.first = min(self.first, WARM)
         rings_size = code.RINGS * self.shape.stride if record else 0
-        tid_offset = _tid_offset(self.tracees, self.pid, memory) if self.plan.targets[0].kind != LIBRARIES else None
+        asks = record or self.plan.measures or (self.machine.SHARDS and self.plan.targets[0].kind != LIBRARIES)
+        tid_offset = _tid_offset(self.tracees, self.pid, memory) if asks else None
         heap = heap_of(self.pid, mapped, memory) if self.plan.takes_texts else None
 
         def build(rings: int, cell: int, starts: Sequence[int] = ()) -> tuple[Layout, list[Refusal]]:

@@ -498,10 +498,8 @@ class _Sums(_Tests):
         if tally.keys:
             self._pair_key(tally, pairs + tables.PAIRS_SIZE)
         made.label(self._named("keyed"))
-        if kind or not self._way:
-            made.add(f"{tally.side}_of_{kind}pair", pairs=pairs)
-        else:
-            made.add(f"{tally.side}_of_pair" + OWN, pairs=pairs, shard=self._shard())
+        way = "" if kind else self._way  # by a key, threads share what waits
+        made.add(f"{tally.side}_of_{kind}pair{way}", pairs=pairs, shard=self._shard())
         if tally.side == END:
             made.add(f"jump_{self.words.conditions['=='][0]}", target=done)
             made.add("hold_time")
