@@ -287,6 +287,57 @@ def test_bpftrace_says_how_many_texts_it_could_not_read(run: Any, bpftrace: str,
     assert (done.stdout, done.stderr) == ("4  odd:text\n", "")
 
 
+FORKERS = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "odd.h"
+static volatile int over, died, born;
+static void *breed(void *data)
+{
+    while (!over) {
+        int status;
+        pid_t child = fork();
+        if (!child) {
+            ODD_TEXT(1, "child");
+            _exit(0);
+        }
+        if (waitpid(child, &status, 0) != child || status) __atomic_add_fetch(&died, 1, __ATOMIC_SEQ_CST);
+        __atomic_add_fetch(&born, 1, __ATOMIC_SEQ_CST);
+    }
+    return data;
+}
+int main(void)
+{
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) pthread_create(threads + i, 0, breed, 0);
+    puts("ready");
+    fflush(stdout);
+    getchar();
+    over = 1;
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+    printf("%d of %s died\n", died, born > 100 ? "many" : "few");
+    return 0;
+}
+"""
+
+
+def test_no_child_keeps_a_breakpoint_of_gdb(run: Any, need: Any, tmp_path: Path) -> None:
+    """Four threads fork when gdb is told to let go: children of which it hasn't heard yet have its breakpoints."""
+    need("gdb")
+    program = built_with_probes(run, tmp_path, "odd", "provider odd { probe text(int, char *); };", FORKERS)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([program], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(10):
+            words = [*MODULE, "trace", "--engine", "gdb", "-P", "odd:*", "--duration", "0.2", "-p", str(process.pid)]
+            subprocess.run(words, check=True, capture_output=True, timeout=60)
+        output, _ = process.communicate("\n", timeout=60)
+    assert (process.returncode, output) == (0, "0 of many died\n")
+
+
 @pytest.mark.live
 def test_a_bpftrace_that_is_killed(scene: Any, bpftrace: Any) -> None:
     """Whoever waits for traced processes hears of its end first; the trace says so, and the program runs on."""

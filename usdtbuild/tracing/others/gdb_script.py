@@ -17,10 +17,12 @@ import errno
 import json
 import os
 import queue
+import re
 import signal
 import threading
 import time
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gdb
@@ -30,11 +32,16 @@ if TYPE_CHECKING:
 
 # Its default is to be ignored, and a program that blocks it has SIGSTOP, which gdb keeps for itself.
 _SIGNALS = ("SIGURG", "SIGSTOP")
-_PATIENCE = 1.0  # seconds from the first to the second
+_PATIENCE = 1.0  # seconds from one to the next
+_SHORTLY = 0.02
 
 
 class Link:
-    """The two pipes to the session; a thread listens, since gdb is busy while the program runs."""
+    """The two pipes to the session; a thread listens, since gdb is busy while the program runs.
+
+    When the end is asked for, the thread interrupts the program until the script has noticed, but never while gdb holds
+    it: a signal that came only after gdb has let go would be the program's own.
+    """
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.pid: int = job["pid"]
@@ -43,6 +50,8 @@ class Link:
         self._answers: queue.Queue[Any] = queue.Queue()
         self.asked = threading.Event()  # for the end
         self.over = threading.Event()
+        self.on_the_way = ""  # the last signal that was sent, until it has come
+        self._lock, self._is_running = threading.Lock(), False
         # A signal for gdb must not end up in a thread of ours.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*range(1, 32)} - {signal.SIGKILL, signal.SIGSTOP})
         threading.Thread(target=self._listen, daemon=True).start()
@@ -70,14 +79,32 @@ class Link:
             self._answers.put(json.loads(line))
         self.asked.set()
         self._answers.put({"names": [], "sites": {}})
-        for name in _SIGNALS:
-            if self.over.is_set():
-                return
-            try:
-                os.kill(self.pid, getattr(signal, name))
-            except OSError:
-                return
-            self.over.wait(_PATIENCE)
+        name = _SIGNALS[0]
+        while not self.over.is_set():
+            with self._lock:
+                is_sent = self._is_running and self.send(name)
+            if is_sent:
+                name = _SIGNALS[1]
+            self.over.wait(_PATIENCE if is_sent else _SHORTLY)
+
+    def send(self, name: str) -> bool:
+        """Interrupt the program by a signal; return whether it is there."""
+        try:
+            os.kill(self.pid, getattr(signal, name))
+        except OSError:
+            return False
+        self.on_the_way = name
+        return True
+
+    def run(self, command: str) -> None:
+        """Let the program run on by a command, until it stops."""
+        with self._lock:
+            self._is_running = True
+        try:
+            gdb.execute(command, to_string=True)
+        finally:
+            with self._lock:
+                self._is_running = False
 
 
 class Sites:
@@ -240,21 +267,25 @@ def _work(job: dict[str, Any], link: Link) -> tuple[str, ...]:
     sites = Sites(link, job)
     gdb.events.cont.connect(sites.going)
     sites.take(link.ask("attached"))
-    has_forked = False
     while True:
-        # A child that has just been forked has our breakpoints: it is let go without them when its parent goes on.
-        if link.asked.is_set() and not has_forked:
-            return _let_go(stops[-1] if stops else None)
+        stop: Any = stops[-1] if stops else None
+        is_ours = _is_ours(link, stop)
+        if link.asked.is_set() and link.on_the_way != "SIGSTOP":
+            if not _holds_children(link.pid):
+                if is_ours:
+                    gdb.execute(f"handle {stop.stop_signal} nopass", to_string=True)
+                gdb.execute("detach", to_string=True)
+                return ("detached",)
+            link.send("SIGSTOP")  # comes when it runs on
         stops.clear()
         read.clear()
-        gdb.execute("continue", to_string=True)
+        link.run("signal 0" if is_ours else "continue")
         if not gdb.selected_inferior().pid:
             return ("ended",)
-        stop, has_forked = (stops[-1] if stops else None), False
+        stop = stops[-1] if stops else None
         if isinstance(stop, gdb.SignalEvent):
             continue
-        has_forked = isinstance(stop, gdb.BreakpointEvent) and stop.breakpoint in forks
-        if has_forked:
+        if isinstance(stop, gdb.BreakpointEvent) and stop.breakpoint in forks:
             for one in forks:
                 one.delete()
             link.tell("forked")
@@ -265,14 +296,26 @@ def _work(job: dict[str, Any], link: Link) -> tuple[str, ...]:
             sites.take(link.ask("loaded" if read else "libraries"))
 
 
-def _let_go(stop: Any) -> tuple[str, ...]:
-    """Let go of the process; a signal that was only meant for us isn't passed on."""
-    if isinstance(stop, gdb.SignalEvent) and stop.stop_signal in _SIGNALS:
-        sender = int(gdb.parse_and_eval("$_siginfo._sifields._kill.si_pid"))
-        if sender == os.getpid():
-            gdb.execute(f"handle {stop.stop_signal} nopass", to_string=True)
-    gdb.execute("detach", to_string=True)
-    return ("detached",)
+def _is_ours(link: Link, stop: Any) -> bool:
+    """Whether a stop is by a signal of ours, which isn't for the program."""
+    if not (isinstance(stop, gdb.SignalEvent) and stop.stop_signal in _SIGNALS):
+        return False
+    if int(gdb.parse_and_eval("$_siginfo._sifields._kill.si_pid")) != os.getpid():
+        return False
+    if stop.stop_signal == link.on_the_way:
+        link.on_the_way = ""
+    return True
+
+
+def _holds_children(pid: int) -> bool:
+    """Whether gdb holds a process besides the traced one: a child that has just been forked and has our breakpoints,
+    which gdb takes out before it lets the child go, when its parent runs on."""
+    held = re.compile(rf"^TracerPid:\t{os.getpid()}$", re.MULTILINE)
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            if status.parent.name != str(pid) and held.search(status.read_text(encoding="utf-8", errors="replace")):
+                return True
+    return False
 
 
 main()
