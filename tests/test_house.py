@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dis
+import functools
 import re
 import subprocess
 import sys
@@ -56,11 +57,15 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
     """Yield the modules that a module or a function of it imports, those for type checkers too."""
-    tree = ast.parse(path.read_text())
     here = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(path)):
         if not isinstance(node, ast.ImportFrom):
             continue
         base = node.module or ""
@@ -94,7 +99,7 @@ def test_arrows_run_down() -> None:
 def test_modules_are_called_by_their_names() -> None:
     short = set()
     for name, path in modules().items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 short |= {f"{name}: {alias.name}" for alias in node.names if len(alias.asname or alias.name) == 1}
     assert short == set()
@@ -220,7 +225,7 @@ def measured() -> Iterator[tuple[str, int, int]]:
         if "made by tools/templates.py" in text[:100]:  # nobody reads it
             continue
         yield name, len(text.splitlines()), MODULE
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 yield f"{name}:{node.name}", lines, CLASS if isinstance(node, ast.ClassDef) else FUNCTION

@@ -25,6 +25,7 @@ ALWAYS = {  # what nothing quicker stands for
     "test_options.py::test_nothing_else_lists_them",
     "tracing/test_bpftrace.py::test_filters_say_the_same_in_the_kernel",
     "tracing/test_borrowed.py::test_killed_before_each_step",
+    "tracing/test_endings.py::test_children_of_killed_processes_live_on",
 }
 
 
