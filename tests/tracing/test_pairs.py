@@ -191,7 +191,7 @@ def test_pairs_are_exact_at_full_speed(threads: int, latency: Callable[..., Any]
     assert f"start to done: {500_000 * threads} pairs, 4 values of kind\n" in done.stdout
 
 
-@pytest.mark.parametrize("threads", [4, 16])
+@pytest.mark.parametrize("threads", [16, 4])
 @pytest.mark.parametrize("key", ["kind", "kind,arg0"])
 def test_pairs_by_a_key_are_exact_at_full_speed(key: str, threads: int, latency: Callable[..., Any]) -> None:
     """Ends belong to begins of any thread. One in millions found none while others came and went."""
@@ -247,13 +247,14 @@ def test_what_is_not_paired_is_told(latency: Any) -> None:
 
 def test_what_is_not_paired_by_a_key_is_told(latency: Any) -> None:
     done = latency("--by|kind|--key|kind", 1, 1, "unpaired")
-    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {"9": 40}
+    (paired,) = (row[0] for kind, row in rows(done.stdout).items() if kind == "9")
+    assert paired in {40, 41}  # of a thread with a shard one more
     assert "not paired: 3 begins had no end by the end of the trace\n" in done.stdout
-    assert "not paired: 65 ends had no begin\n" in done.stdout
-    assert "not paired: 60 begins for which there was no room; their ends may have been taken for" in done.stdout
+    assert f"not paired: {105 - paired} ends had no begin\n" in done.stdout
+    assert f"not paired: {100 - paired} begins for which there was no room; their ends may have been" in done.stdout
     line = json.loads(latency("--key|kind|--json", 1, 1, "unpaired").stdout)
     assert conforms("trace-every", json.dumps(line) + "\n")["unpaired"] == {
-        "begins_open": 3, "ends_without_begin": 65, "no_room": 60,
+        "begins_open": 3, "ends_without_begin": 105 - paired, "no_room": 100 - paired,
     }  # fmt: skip
 
 
@@ -266,8 +267,9 @@ def test_forked_processes_pair_their_own_hits_and_one_may_be_killed(key: str, la
     assert "ends had no begin" not in done.stdout
 
 
-def test_a_handler_of_a_signal_has_its_own_pairs_within_those_of_its_thread(latency: Any) -> None:
-    done = latency("--by|kind", 2_000_000, 1, "signals")
+@pytest.mark.parametrize("key", ["", "|--key|kind", "|--key|kind,arg0"])
+def test_a_handler_of_a_signal_has_its_own_pairs_within_those_of_its_thread(key: str, latency: Any) -> None:
+    done = latency(f"--by|kind{key}", 2_000_000, 1, "signals")
     assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {
         kind: numbers[0] for kind, numbers in own(done.stdout).items()
     }

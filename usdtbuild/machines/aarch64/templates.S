@@ -1353,6 +1353,7 @@ end end_pair_\way
         SLOTS = 40
         SLOT_BITS = 6
         OWNER = STACKS + 8
+        STACKS_SIZE = 1 << 20           // behind them are the buckets' masks
 
         .macro  find_bucket             // of the key in x2: x0 = the process, x1 = the number of the first slot
         bl      own_process
@@ -1371,6 +1372,16 @@ end end_pair_\way
         eor     \slot, \slot, x1
         add     \slot, x7, \slot, lsl #SLOT_BITS
         add     \slot, \slot, #OWNER
+        .endm
+
+        .macro  mask_of_bucket to, other
+        lsr     \to, x1, #6
+        ubfx    \other, x1, #10, #2
+        lsl     \to, \to, #8
+        add     \to, \to, \other, lsl #6
+        add     \to, \to, x7
+        add     \to, \to, #STACKS_SIZE >> 12, lsl #12
+        add     \to, \to, #STACKS
         .endm
 
         .macro  add_to_mask_atomic bits, at
@@ -1408,8 +1419,7 @@ template begin_keyed_\way
         mov     x0, #1
         lsl     x0, x0, x3
         orr     x0, x0, #1 << SLOTS
-        add     x4, x7, x1, lsl #SLOT_BITS
-        add     x4, x4, #STACKS
+        mask_of_bucket x4, x5
         add_to_mask_\way x0, x4
 4:      ldr     x30, [sp], #16
         ret
@@ -1425,8 +1435,7 @@ template end_keyed_\way
         stp     x13, x3, [sp, #32]
         mov     x9, x0
         find_bucket
-        add     x10, x7, x1, lsl #SLOT_BITS
-        add     x10, x10, #STACKS
+        mask_of_bucket x10, x4
 10:     ldar    x11, [x10]
         and     x3, x11, #(1 << SLOTS) - 1
         mov     x12, #0                 // when the youngest one began, above

@@ -1360,19 +1360,21 @@ template hashed_key
         call    hash_words
 end hashed_key
 
-template begin_of_keyed_pair
+        .macro  hit_of_keyed_pair side, own
+template \side\()_of_keyed_pair\own
+        .ifnb   \own
+        mov     shard + 8(%rsp), %ecx
+        .endif
         mov     HELD_KEY(%rsp), %rdx
         mov     %rsi, %rdi
         movabs  $pairs, %rsi
-        call    begin_keyed
-end begin_of_keyed_pair
+        call    \side\()_keyed\own
+end \side\()_of_keyed_pair\own
+        .endm
 
-template end_of_keyed_pair      # as `end_of_pair`
-        mov     HELD_KEY(%rsp), %rdx
-        mov     %rsi, %rdi
-        movabs  $pairs, %rsi
-        call    end_keyed
-end end_of_keyed_pair
+        hit_of_keyed_pair begin
+        hit_of_keyed_pair begin, _own
+        hit_of_keyed_pair end   # results as `end_of_pair`
 
 template count_unkeyed
         movabs  $pairs, %rsi
@@ -1576,12 +1578,21 @@ end end_pair\own
 
         BUCKETS_BITS = 8        # of 64 slots for begins each, in the place of the stacks
         SLOTS = 40              # that are used
-        SLOT_BITS = 6           # bytes of a slot: a mask, its owner (a process), the pair's key, time, key
-        MASK = STACKS
+        SLOT_BITS = 6           # bytes of a slot: none, its owner (a process), the pair's key, time, key
+        MASK = OWN_STACKS
         OWNER = STACKS + 8
         SLOT_KEY = STACKS + 16
         BEGUN = STACKS + 24
         BY = STACKS + 32
+        NEAR = 7                # places of a bucket that are a thread's own; the mask is in front of them
+        PLACE_BITS = 5          # bytes of one: time, the pair's key, key, process, whether its thread is writing
+        SINCE_WHEN = OWN_STACKS
+        PLACE_KEY = OWN_STACKS + 8
+        PLACE_BY = OWN_STACKS + 16
+        PLACE_PROCESS = OWN_STACKS + 24
+        WRITING = OWN_STACKS + 28
+        WAITS = 60              # bit of a place's time: the begin waits still
+        IN_PLACE = 1 << 16      # added to where a place is, which makes it no number of a slot
 
 # A key's hash says its bucket, whose mask tells which slots hold begins; who takes a bit out owns what it stands for. A
 # begin takes a slot without an owner, writes, and then sets its bit; an end takes the bit of the youngest begin with its
@@ -1589,9 +1600,16 @@ end end_pair\own
 # Above the mask is how many begins there have been (24 bits). So a word that is what it was says that no slot has got
 # another begin: what an end has looked at is still so. If it finds none in a word to which no begin has come meanwhile,
 # there was none: each that began before has its own begin there, and takes one.
-# The first slots are used most: where a bucket's are, and its mask, is another cache line of the page for each bucket.
-        .macro  find_bucket             # of the key in r8: r9 = the offset of its first slot, r11 = the process
-        call    own_process
+# The first slots are used most: where a bucket's are is another cache line of the page for each bucket.
+#
+# The threads that have got the first shards have a place in each bucket, which only they write begins to, so without a
+# lock. The time is written last, with the bit `WAITS`; an end reads the place, and takes the begin by clearing the bit,
+# if the time is still what it was. Only a begin makes it another one, and always a later one, so a taken begin is the
+# one that was read, and times that together are what they were say that no begin has come to a place.
+# A handler of a signal that comes while its thread is writing leaves the place to it, and takes a slot. Where there are
+# shards, all ends look at places (`end_keyed_own`), those of threads without a shard, too.
+        .macro  find_bucket own         # of the key in r8: r9 = the offset of its first slot, r11 = the process,
+        call    own_process             # r12 = the offset of its mask
         mov     %eax, %r11d
         mov     %r11, %rax
         shl     $32, %rax
@@ -1599,6 +1617,11 @@ end end_pair\own
         movabs  $0x9e3779b97f4a7c15, %r9
         imul    %rax, %r9
         shr     $64 - BUCKETS_BITS, %r9
+        mov     %r9d, %eax
+        mov     %r9d, %r12d             # neither are these in the same cache line of each page
+        shl     $8, %r12d
+        and     $0x30, %eax
+        lea     (%r12,%rax,4), %r12d
         mov     %r9d, %eax
         and     $63, %eax
         shl     $6, %r9d
@@ -1615,16 +1638,70 @@ end end_pair\own
         xor     %r9d, %edi
         .endm
 
-# As `begin_pair`, for the pair's key in rdx.
-template begin_keyed
+        .macro  place_of number         # edi = the offset of a place of the bucket
+        .ifnc   \number, %edi
+        mov     \number, %edi
+        .endif
+        shl     $PLACE_BITS, %edi
+        xor     %r12d, %edi
+        .endm
+
+        .macro  count_places            # ecx = how many places have a thread, all if the shared word is nonsense
+        movabs  $shards_left, %rdi
+        mov     $most_shards, %ecx
+        sub     (%rdi), %rcx
+        mov     $NEAR, %edi
+        cmp     %rdi, %rcx
+        cmova   %rdi, %rcx
+        .endm
+
+        .macro  stamp                   # rax = the time, and the mark that is on the stack
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        pop     %rdx
+        or      %rdx, %rax
+        .endm
+
+# As `begin_pair`, for the pair's key in rdx, and the shard in ecx.
+        .macro  begin_keyed own
+template begin_keyed\own
         push    %r8
         push    %r9
         push    %r10
         push    %r11
+        push    %r12
         push    %rdi
         push    %rax
         mov     %rdx, %r8
-        find_bucket
+        .ifnb   \own
+        mov     %ecx, %r10d
+        .endif
+        find_bucket \own
+        .ifnb   \own
+        mov     $most_shards, %edi
+        sub     %r10d, %edi
+        test    %r10d, %r10d
+        jz      6f
+        inc     %edi
+        cmp     $NEAR, %edi
+        ja      6f
+        place_of %edi
+        btsl    $0, WRITING(%rsi,%rdi)
+        jc      6f
+        btq     $WAITS, SINCE_WHEN(%rsi,%rdi)
+        jc      5f
+        mov     %r8, PLACE_KEY(%rsi,%rdi)
+        mov     %r11d, PLACE_PROCESS(%rsi,%rdi)
+        pop     PLACE_BY(%rsi,%rdi)
+        stamp
+        bts     $WAITS, %rax
+        mov     %rax, SINCE_WHEN(%rsi,%rdi)
+        movl    $0, WRITING(%rsi,%rdi)
+        jmp     4f
+5:      movl    $0, WRITING(%rsi,%rdi)
+6:
+        .endif
         xor     %r10d, %r10d
 1:      slot_of_bit %r10d
         xor     %eax, %eax
@@ -1641,29 +1718,36 @@ template begin_keyed
         jmp     4f
 3:      mov     %r8, SLOT_KEY(%rsi,%rdi)
         pop     BY(%rsi,%rdi)
-        rdtsc
-        shl     $32, %rdx
-        or      %rdx, %rax
-        pop     %rdx
-        or      %rdx, %rax
+        stamp
         mov     %rax, BEGUN(%rsi,%rdi)
         mov     $1, %eax
         mov     %r10d, %ecx
         shl     %cl, %rax
         bts     $SLOTS, %rax
-        lock add %rax, MASK(%rsi,%r9)
-4:      pop     %r11
+        lock add %rax, MASK(%rsi,%r12)
+4:
+        pop     %r12
+        pop     %r11
         pop     %r10
         pop     %r9
         pop     %r8
         ret
-end begin_keyed
+end begin_keyed\own
+        .endm
+
+        begin_keyed
+        begin_keyed _own
 
 # As `end_pair`, for the pair's key in rdx.
-template end_keyed
+        .macro  end_keyed own
+template end_keyed\own
         push    %rbx
         push    %rbp
         push    %r11
+        push    %r12
+        .ifnb   \own
+        push    %r13
+        .endif
         push    %r8
         push    %r9
         push    %r10
@@ -1674,12 +1758,36 @@ template end_keyed
         shl     $32, %rdx
         or      %rdx, %rax
         push    %rax
-        find_bucket
-10:     mov     MASK(%rsi,%r9), %rax
+        find_bucket \own
+10:     mov     MASK(%rsi,%r12), %rax
+        xor     %r10d, %r10d    # when the youngest one began, above
+        .ifnb   \own
+        xor     %r13d, %r13d    # the sum of all places' times
+        count_places
+        inc     %ecx
+16:     dec     %ecx
+        jz      17f
+        place_of %ecx
+        mov     SINCE_WHEN(%rsi,%rdi), %rdx
+        mov     %rdx, %rbx
+        shl     $64 - WAITS, %rbx
+        add     %rbx, %r13
+        bt      $WAITS, %rdx
+        jnc     16b
+        cmp     %r8, PLACE_KEY(%rsi,%rdi)
+        jne     16b
+        cmp     %r11d, PLACE_PROCESS(%rsi,%rdi)
+        jne     16b
+        cmp     %r10, %rbx
+        jbe     16b
+        mov     %rbx, %r10
+        lea     IN_PLACE(%rdi), %ebp
+        jmp     16b
+17:
+        .endif
         mov     %rax, %rdx
         shl     $64 - SLOTS, %rdx
         shr     $64 - SLOTS, %rdx
-        xor     %r10d, %r10d    # when the youngest one began, above
 11:     bsf     %rdx, %rcx
         jz      12f
         lea     -1(%rdx), %rdi
@@ -1690,7 +1798,7 @@ template end_keyed
         cmp     %r11, OWNER(%rsi,%rdi)
         jne     11b
         mov     BEGUN(%rsi,%rdi), %rbx
-        shl     $64 - TESTED, %rbx
+        shl     $64 - WAITS, %rbx
         cmp     %r10, %rbx
         jbe     11b
         mov     %rbx, %r10
@@ -1698,24 +1806,66 @@ template end_keyed
         jmp     11b
 12:     test    %r10, %r10
         jz      13f
+        .ifnb   \own
+        cmp     $IN_PLACE, %ebp
+        jae     14f
+        .endif
         mov     %rax, %rdx
         btr     %rbp, %rdx
-        lock cmpxchg %rdx, MASK(%rsi,%r9)
+        lock cmpxchg %rdx, MASK(%rsi,%r12)
         jne     10b
         slot_of_bit %ebp
         mov     BEGUN(%rsi,%rdi), %r9
         mov     BY(%rsi,%rdi), %r10
         movq    $0, OWNER(%rsi,%rdi)
-        judge
-13:     xor     MASK(%rsi,%r9), %rax
+15:     judge
+        .ifnb   \own
+14:     mov     SINCE_WHEN - IN_PLACE(%rsi,%rbp), %rax
+        mov     %rax, %rdx
+        shl     $64 - WAITS, %rdx
+        cmp     %rdx, %r10
+        jne     10b
+        mov     PLACE_BY - IN_PLACE(%rsi,%rbp), %rcx
+        mov     %rax, %rdx
+        btr     $WAITS, %rdx
+        jnc     10b             # somebody else has taken it
+        lock cmpxchg %rdx, SINCE_WHEN - IN_PLACE(%rsi,%rbp)
+        jne     10b
+        mov     %rdx, %r9
+        mov     %rcx, %r10
+        jmp     15b
+        .endif
+13:
+        .ifnb   \own
+        count_places
+        inc     %ecx
+18:     dec     %ecx
+        jz      19f
+        place_of %ecx
+        mov     SINCE_WHEN(%rsi,%rdi), %rdx
+        shl     $64 - WAITS, %rdx
+        sub     %rdx, %r13
+        jmp     18b
+19:     test    %r13, %r13
+        jnz     10b
+        .endif
+        xor     MASK(%rsi,%r12), %rax
         shr     $SLOTS, %rax
         jnz     10b
         judged
+        .ifnb   \own
+        pop     %r13
+        .endif
+        pop     %r12
         pop     %r11
         pop     %rbp
         pop     %rbx
         ret
-end end_keyed
+end end_keyed\own
+        .endm
+
+        end_keyed
+        end_keyed _own
 
 # -- which calls are recorded (../../tracing/patch/calls.py) ------------------------------------------------------------
 

@@ -436,19 +436,31 @@ static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uint64_t
 
 enum { BUCKETS_BITS = 8, RING = 64, SLOTS = 40, SLOT_SIZE = 64, SLOT_OWNER = 8, SLOT_KEY = 16, SLOT_BEGUN = 24, SLOT_BY = 32 };
 
-/* Of the slots of a key's bucket one; in the first of them is the mask of those that hold begins, and above that how many there have
- * been. */
+static inline PLAIN uint64_t bucket_of(uint64_t pair_key, uint64_t process)
+{
+	return (process << 32 ^ pair_key) * GOLDEN >> (64 - BUCKETS_BITS);
+}
+
+/* Of the slots of a key's bucket one. */
 static inline PLAIN uint64_t slot_of(uint64_t pairs, uint64_t pair_key, uint64_t process, unsigned i)
 {
-	uint64_t bucket = (process << 32 ^ pair_key) * GOLDEN >> (64 - BUCKETS_BITS);
+	uint64_t bucket = bucket_of(pair_key, process);
 
 	return pairs + STACKS + SLOT_SIZE * (bucket * RING + (bucket + i) % RING);
+}
+
+/* The mask of those of a key's bucket that hold begins, and above that how many there have been. */
+static inline PLAIN uint64_t mask_of(uint64_t pairs, uint64_t pair_key, uint64_t process)
+{
+	uint64_t bucket = bucket_of(pair_key, process);
+
+	return pairs + STACKS + ((uint64_t)STACK_SIZE << STACKS_BITS) + (bucket << 8 | (bucket & 0x30) << 2);
 }
 
 /* A begin takes a slot without an owner, writes, and then sets its bit. */
 static PLAIN void begin_keyed(uint64_t pairs, uint64_t pair_key, uint64_t key, uint64_t mark)
 {
-	uint64_t process = process_number(), mask = slot_of(pairs, pair_key, process, 0);
+	uint64_t process = process_number(), mask = mask_of(pairs, pair_key, process);
 	unsigned i;
 
 	for (i = 0; i < SLOTS; i++) {
@@ -469,10 +481,10 @@ static PLAIN void begin_keyed(uint64_t pairs, uint64_t pair_key, uint64_t key, u
  * machines/x86_64/templates.S. */
 static PLAIN int end_keyed(uint64_t pairs, uint64_t pair_key, uint64_t *key, uint64_t mark, uint64_t *took)
 {
-	uint64_t now = ticks(), process = process_number(), first = slot_of(pairs, pair_key, process, 0);
+	uint64_t now = ticks(), process = process_number(), word = mask_of(pairs, pair_key, process);
 
 	for (;;) {
-		uint64_t begins = __atomic_load_n(at(first), __ATOMIC_ACQUIRE), left, youngest = 0, slot = 0, bit = 0, begun, by;
+		uint64_t begins = __atomic_load_n(at(word), __ATOMIC_ACQUIRE), left, youngest = 0, slot = 0, bit = 0, begun, by;
 
 		for (left = begins & (((uint64_t)1 << SLOTS) - 1); left; left &= left - 1) {
 			uint64_t one = slot_of(pairs, pair_key, process, (unsigned)__builtin_ctzll(left));
@@ -486,12 +498,12 @@ static PLAIN int end_keyed(uint64_t pairs, uint64_t pair_key, uint64_t *key, uin
 		}
 		if (!bit) {
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
-			if ((get(first) ^ begins) >> SLOTS)
+			if ((get(word) ^ begins) >> SLOTS)
 				continue;
 			add(pairs + (mark & FAILED && mark & TESTED ? PAIRS_REJECTED : PAIRS_BEGIN), 1);
 			return 0;
 		}
-		if (!exchange(first, begins, begins & ~bit))
+		if (!exchange(word, begins, begins & ~bit))
 			continue;
 		begun = get(slot + SLOT_BEGUN);
 		by = get(slot + SLOT_BY);

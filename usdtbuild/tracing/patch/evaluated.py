@@ -176,12 +176,13 @@ def routines(
     calls["copy"] = made.here
     made.add(words.copy, string_size=string_size, **known._asdict())
     made.pad(words.fill, 16)
-    paired = ["begin_pair", "end_pair"]
-    if shards is not None:
-        paired += [name + OWN for name in paired]
-    for name in (*paired, "begin_keyed", "end_keyed", "add_text"):
+    alone = ["begin_pair", "end_pair", "begin_keyed"]
+    chosen = {name: name for name in (*alone, "end_keyed", "add_text")}
+    if shards is not None:  # who ends may not know which thread has begun
+        chosen |= {**{name + OWN: name + OWN for name in alone}, "end_keyed": "end_keyed" + OWN}
+    for name, template in chosen.items():
         calls[name] = made.here
-        made.add(words.named(name), **calls)
+        made.add(words.named(template), **holes, **calls)
         made.pad(words.fill, 16)
     return made.packed(**words.numbers), calls
 
@@ -498,7 +499,7 @@ class _Sums(_Tests):
         if tally.keys:
             self._pair_key(tally, pairs + tables.PAIRS_SIZE)
         made.label(self._named("keyed"))
-        way = "" if kind else self._way  # by a key, threads share what waits
+        way = "" if kind and tally.side == END else self._way
         made.add(f"{tally.side}_of_{kind}pair{way}", pairs=pairs, shard=self._shard())
         if tally.side == END:
             made.add(f"jump_{self.words.conditions['=='][0]}", target=done)

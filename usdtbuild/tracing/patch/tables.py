@@ -19,8 +19,11 @@ behind them those of threads with a shard (`shards`), by its number, whose word 
 of several words are looked up in a table of their own, behind the stacks: a begin keeps the place of its key's cell,
 and the times are added to the cell at the same place in the end's table. Where pairs have a key of their own, there
 are 256 buckets instead, of 64 slots, of 64 bytes each: the process, the pair's key or a hash of it, a time and a key
-behind a word, which in the first slot is the mask of those that hold begins, and above that (24 bits) how many begins
-there have been. The slots of bucket n are in a ring, and slot n of that (mod 64) is the first one; 40 are used.
+behind an empty word. The slots of bucket n are in a ring, and slot n of that (mod 64) is the first one; 40 are used.
+Behind all slots each bucket has 8 pieces of 32 bytes. The first begins with the mask of the slots that hold begins, and
+above that (24 bits) how many begins there have been. The others are places of the first threads with a shard: a time,
+in which a bit says that the begin waits still, and what a slot has else. Two bits of the bucket's number turn round
+two of those by which its pieces are numbered, so not all masks are in the same cache lines of each page.
 
 The program can write here whatever it likes. It can't do more than lie about itself: all that is read are numbers of a
 fixed size, of a fixed number of cells.
@@ -54,10 +57,13 @@ _STACKS, _OWN_STACKS, _DEEPEST = 1 << 10, 1 << 6, 63
 _SLOT = struct.Struct("=QQQQQ24x")
 _BUCKETS = _STACKS * _STACK.size // _SLOT.size // 64
 _SLOTS = 40
+_PIECE = struct.Struct("=Q24x")
+_PIECES = 8  # of a bucket; together as many bytes as the threads with a shard have for stacks
 _ALL_STACKS = (_STACKS + _OWN_STACKS) * _STACK.size
 PAIRS_SIZE = _UNPAIRED.size + _ALL_STACKS
 # What is known of a hit of a pair: it doesn't pass the filter, has no key, was tested. A begin's time holds it.
 FAILED, KEYLESS, TESTED = (1 << bit for bit in (63, 62, 61))
+_WAITS = 1 << 60
 # Of what a key of several words is made.
 UNSIGNED, SIGNED, TEXT = range(3)
 
@@ -219,15 +225,23 @@ def read_pairs(data: mmap | bytes | bytearray, at: int, *, keyed: bool = False) 
     at += _UNPAIRED.size
     waiting = 0
     if keyed:
+        behind = at + _STACKS * _STACK.size
         for bucket in range(_BUCKETS):
             start = at + bucket * 64 * _SLOT.size
-            mask = _SLOT.unpack_from(data, start + bucket % 64 * _SLOT.size)[0]
+            pieces = [word for (word,) in _PIECE.iter_unpack(data[behind : behind + _PIECES * _PIECE.size])]
+            behind += _PIECES * _PIECE.size
+            mask = pieces.pop((bucket >> 4 & 3) << 1)
             begun = (_SLOT.unpack_from(data, start + (bucket + bit) % 64 * _SLOT.size)[3]
                      for bit in range(_SLOTS) if mask >> bit & 1)  # fmt: skip
-            waiting += sum(time & (FAILED | TESTED) != FAILED | TESTED for time in begun)
+            waiting += sum(map(_counts, begun)) + sum(time & _WAITS > 0 and _counts(time) for time in pieces)
         return found._replace(open=waiting)
     for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _ALL_STACKS])):
         depth = min(word & 0xFFFFFFFF, _DEEPEST)
         times = struct.unpack_from(f"={2 * depth}Q", data, at + index * _STACK.size + 16)[::2]
-        waiting += sum(time & (FAILED | TESTED) != FAILED | TESTED for time in times)
+        waiting += sum(map(_counts, times))
     return found._replace(open=waiting)
+
+
+def _counts(begin: int) -> bool:
+    """Whether a begin with this time counts where it waits."""
+    return begin & (FAILED | TESTED) != FAILED | TESTED
