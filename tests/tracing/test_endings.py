@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -20,13 +21,16 @@ from typing import Any
 import pytest
 
 from usdtbuild.tracing import stops
-from usdtbuild.tracing.errors import TracerError
+from usdtbuild.tracing.errors import LateError, TracerError
+from usdtbuild.tracing.hosts import HOST
 from usdtbuild.tracing.job import Job
+from usdtbuild.tracing.keeper import Keeper
 from usdtbuild.tracing.maps import Memory, areas
 from usdtbuild.tracing.model import COUNT, RECORD
 from usdtbuild.tracing.running import status_field
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session
+from usdtbuild.tracing.tracees import Tracees
 from usdtbuild.tracing.worker import Worker, failed
 
 from .conftest import SOURCES
@@ -628,3 +632,76 @@ def test_what_a_stop_takes_is_measured_once_and_only_for_breakpoints_whose_time_
 def test_what_the_front_is_told_of_an_error(error: Exception, said: str) -> None:
     """A program may be killed at any moment, and its files in /proc are gone then."""
     assert failed(error).message.startswith(said)
+
+
+@pytest.fixture
+def interrupted() -> Iterator[Tracees]:
+    """What holds no process, but takes signals as if it did."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGCHLD)}
+    yield Tracees()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_who_puts_things_back_is_not_interrupted_again(interrupted: Tracees) -> None:
+    """When the time is over, a thread's stop ends what is looked up: once, however many stop then."""
+    put_back = []
+
+    def look_up() -> None:
+        with interrupted.calmly():
+            interrupted.until = 0.0
+            try:
+                os.kill(os.getpid(), signal.SIGCHLD)
+            finally:
+                os.kill(os.getpid(), signal.SIGCHLD)
+                put_back.append("all")
+
+    with pytest.raises(LateError):
+        look_up()
+    assert put_back == ["all"]
+
+
+def test_stops_without_end_leave_time_for_what_they_interrupt(interrupted: Tracees) -> None:
+    """Breakpoints that are hit all the time were all that a worker did, which had yet to look something up."""
+    turns = []
+
+    def take_all(until: float) -> None:
+        while time.monotonic() < until:
+            pass
+        turns.append(until)
+        interrupted.has_news = True
+
+    interrupted.meanwhile = take_all
+    with interrupted.calmly():
+        while len(turns) < 10:
+            pass
+
+
+def test_a_process_that_cannot_be_put_back_keeps_no_other_one_waiting() -> None:
+    """Behind a killed worker a breakpoint is taken out at once, though another process is a zombie by then."""
+    told, held = os.pipe()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["cat"]) as zombie, subprocess.Popen(["cat"], stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"loaded\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        address = next(one.start for one in areas(process.pid) if one.flags == "r-xp" and one.inode)
+        keeper, memory = Keeper(), Memory(process.pid)
+        before = memory.read(address, 8)
+        keeper.start(held)
+        keeper.process(zombie.pid, 1)
+        keeper.process(process.pid, 2)
+        keeper.breakpoint(process.pid, address, before)
+        memory.write(address, HOST.traps.instruction)
+        zombie.kill()
+        while status_field(zombie.pid, "State")[:1] != "Z":
+            time.sleep(0.01)
+        os.close(keeper._sink)  # as the kernel does when the worker is killed
+        assert select.select([told], [], [], 3)[0]
+        assert memory.read(address, 8) == before
+        memory.close()
+        process.kill()
+    os.close(told)

@@ -21,6 +21,7 @@ from .errors import TracerError
 from .hosts import HOST
 from .maps import Memory
 from .patch.changes import clean_up
+from .running import running
 from .tracees import Tracees
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class Keeper:
     def process(self, pid: int, family: int) -> None:
         """Say that a process is about to be changed, and of which family it is: what stood at a breakpoint's address is
         the same in all of them."""
-        self._say(pid, _PROCESS, family)
+        one = running(pid)
+        self._say(pid, _PROCESS, family, struct.pack("<Q", one.started if one is not None else 0))
 
     def gone(self, pid: int) -> None:
         """Say that a process has ended: its number may soon be another's."""
@@ -86,6 +88,7 @@ class _Said:
 
     def __init__(self) -> None:
         self.processes: dict[int, int] = {}  # and their families
+        self.started: dict[int, int] = {}  # when, which tells them from later ones of the same number
         self.breakpoints: dict[tuple[int, int], bytes] = {}  # by family and address
         self.semaphores: Counter[tuple[int, int]] = Counter()
         self.is_over = True  # as long as nothing has begun
@@ -94,7 +97,7 @@ class _Said:
         """Take one record."""
         self.is_over = what == _OVER
         if what == _PROCESS:
-            self.processes[pid] = address
+            self.processes[pid], self.started[pid] = address, int.from_bytes(before, "little")
         elif what == _GONE:
             self.processes.pop(pid, None)
         elif what == _TRAP and pid in self.processes:
@@ -116,16 +119,31 @@ def _keep(source: int, held: int) -> None:
         for record in _RECORD.iter_unpack(left[:whole]):
             said.hear(*record)
         left = left[whole:]
-    for pid in () if said.is_over else sorted(said.processes):
-        with contextlib.suppress(OSError, TracerError):
-            _put_back(pid, said)
+    pids = [] if said.is_over else sorted(said.processes)
+    deadline = time.monotonic() + _PATIENCE
+    while pids and time.monotonic() < deadline:  # the kernel may not have let go of all of them yet
+        pids = [pid for pid in pids if not _is_put_back(pid, said)]
+        time.sleep(0.001)
 
 
-def _put_back(pid: int, said: _Said) -> None:
-    """Put back what a killed worker has changed in a process. Raises TracerError, OSError."""
+def _is_put_back(pid: int, said: _Said) -> bool:
+    """Put back what a killed worker has changed in a process; return whether nothing is left to be done there."""
+    one, tracees = running(pid), Tracees()
+    if one is None or one.started != said.started[pid]:
+        return True
+    try:
+        tracees.seize(pid)
+    except TracerError:
+        return False
+    with contextlib.suppress(OSError, TracerError):
+        _put_back(tracees, pid, said)
+    return True
+
+
+def _put_back(tracees: Tracees, pid: int, said: _Said) -> None:
+    """Do so in a process that is seized. Raises TracerError, OSError."""
     trap = HOST.traps.instruction
-    tracees = Tracees()
-    with _seized(tracees, pid), contextlib.closing(Memory(pid)) as memory:
+    with _standing(tracees, pid), contextlib.closing(Memory(pid)) as memory:
         # A process that was forked has those of the other; only a trap goes.
         for (family, address), before in said.breakpoints.items():
             if family == said.processes[pid] and memory.read(address, len(trap)) == trap:
@@ -138,17 +156,8 @@ def _put_back(pid: int, said: _Said) -> None:
 
 
 @contextlib.contextmanager
-def _seized(tracees: Tracees, pid: int) -> Iterator[None]:
-    """Let a process stand in the body of the `with`. Raises TracerError, OSError."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            tracees.seize(pid)
-            break
-        except TracerError:
-            if not os.path.exists(f"/proc/{pid}") or time.monotonic() > deadline:  # noqa: PTH110
-                raise
-            time.sleep(0.001)
+def _standing(tracees: Tracees, pid: int) -> Iterator[None]:
+    """Let a seized process stand in the body of the `with`, and go afterwards. Raises TracerError, OSError."""
     try:
         with tracees.standing(pid):
             yield

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING
 
 from . import ptrace
@@ -49,8 +50,8 @@ class Meanwhile:
         finally:
             self._new = None
 
-    def _take_all(self) -> None:
-        """Take what was left while something was half done, and the stops that there are by now."""
+    def _take_all(self, until: float) -> None:
+        """Take what was left while something was half done, and the stops that there are by now, or until then."""
         for told in [one for one in self._tracees.unseen if one.event in _STARTS]:
             thread = self._tracees.threads.get(told.tid)
             if thread is None or self._goes_on(thread, told):
@@ -62,6 +63,9 @@ class Meanwhile:
             if thread is None or thread.stopped:
                 break
             self._look(thread)
+            if time.monotonic() > until:
+                self._tracees.has_news = True
+                return
         else:
             return
         # What is first is a child of ours, or has to stand: all are looked at, once.

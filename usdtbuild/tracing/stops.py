@@ -46,6 +46,7 @@ def measure() -> tuple[int, int]:
             stop = ptrace.look(child, os.WNOHANG)
             began = time.monotonic_ns()
             if stop is not None and stop.exited is not None:
+                child = 0  # nobody has this number any more
                 break
             if stop is not None:
                 seen.append(time.monotonic_ns() - began)
@@ -56,7 +57,8 @@ def measure() -> tuple[int, int]:
     finally:
         os.close(told)
         os.close(goes)
-        _end(child)
+        if child:
+            _end(child)
     took = struct.unpack(f"={len(raw) // 8}q", raw)
     costs = sorted(whole - part for whole, part in list(zip(took, seen))[_WARM:])
     if not costs:
@@ -80,11 +82,8 @@ def _trap() -> list[int]:
 
 
 def _end(child: int) -> None:
-    try:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    except (ChildProcessError, ProcessLookupError):
-        pass  # it has ended, and somebody knows
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def said_of(stops: Stops) -> str:

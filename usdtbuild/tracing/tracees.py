@@ -15,7 +15,7 @@ import pwd
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ..text import one_line
 from . import ptrace
@@ -34,6 +34,7 @@ _PATIENCE = 0.3
 # How long a process may be in a vfork that began before it was seized, in seconds, until it is left alone.
 _VFORK_PATIENCE = 1.0
 _LEAST = 1.0
+_TURN = 0.005  # seconds for stops, before what they interrupt has its turn
 # The calls that start a process, of which a machine may lack some, and flags (<linux/sched.h>).
 _CALLS = ("fork", "vfork", "clone", "clone3")
 _SYS_FORK, _SYS_VFORK, _SYS_CLONE, _SYS_CLONE3 = (
@@ -84,10 +85,11 @@ class Tracees:
         self.is_called = False  # the front has said something, or is gone
         self.has_news = False  # a thread has stopped, or a child has ended
         self.has_served = False  # such threads were met since somebody has looked through `unseen`
-        self.meanwhile: Callable[[], object] = int  # takes the stops that there are
+        self.meanwhile: Callable[[float], object] = int  # takes the stops that there are, until then
         self.look: Callable[[], object] = int  # looks at that
         self.until = math.inf  # when nothing more is begun, of the monotonic clock
         self._inner = 0
+        self._next_turn = 0.0  # of stops
 
     def of(self, pid: int) -> list[Thread]:
         """Return the seized threads of a process."""
@@ -292,12 +294,25 @@ class Tracees:
         """Let nothing begin when so much time is over, counted from now, or from when this was said first."""
         if seconds < self.until - time.monotonic():
             self.until = time.monotonic() + seconds
-            signal.signal(signal.SIGALRM, self._time_is_over)
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            signal.signal(signal.SIGALRM, self._alarm)
+            self._wake(self.until)
 
-    def _time_is_over(self, *_: object) -> None:
-        if self.calm:
-            raise LateError
+    def _alarm(self, *_: object) -> None:
+        if time.monotonic() < self.until:
+            self._wake(self.until)
+            self.serve()
+        elif self.calm:
+            self._end_late()
+
+    def _wake(self, at: float) -> None:
+        """Let an alarm come at a time, or when nothing more may begin."""
+        seconds = min(at, self.until) - time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6) if seconds < math.inf else 0)
+
+    def _end_late(self) -> NoReturn:
+        """Leave off. Whoever puts things back then isn't interrupted again."""
+        self.calm = False
+        raise LateError
 
     def patience(self, usual: float) -> float:
         """Return how many seconds to wait for what takes up to `usual` ones: hardly longer than the trace may take."""
@@ -311,13 +326,14 @@ class Tracees:
             self.look()
             self.calm = calm
         if time.monotonic() > self.until:
-            raise LateError
+            self._end_late()
 
     @contextlib.contextmanager
     def calmly(self) -> Iterator[None]:
         """Let the body of the `with` end by UnwantedError if the front goes, and by LateError if it takes too long,
         except where processes stand; and let threads go on that stop for reasons of their own (`meanwhile`)."""
         self.calm = self.has_news = True
+        signal.signal(signal.SIGALRM, self._alarm)
         signal.signal(signal.SIGCHLD, self._child_has_news)
         mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         try:
@@ -325,20 +341,31 @@ class Tracees:
             self.in_time()
             yield
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            self.calm = False
+            try:
+                self.calm = False
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _child_has_news(self, *_: object) -> None:
         self.has_news = True
         self.serve()
 
     def serve(self) -> None:
-        """Take the stops that there are, if nothing is half done."""
+        """Take the stops that there are, if nothing is half done. Where they come without end, as from breakpoints that
+        are hit all the time, what they interrupt goes on for as long as they took."""
+        began = time.monotonic()
+        if self.calm and self.has_news and began < self._next_turn:
+            self._wake(self._next_turn)
+            return
         while self.has_news and self.calm:
             self.has_news = self.calm = False  # what comes meanwhile is looked at afterwards
-            self.meanwhile()
+            self.meanwhile(began + _TURN)
             self.calm = self.has_served = True
             self.in_time()
+            if (now := time.monotonic()) > began + _TURN:
+                self._next_turn = now + (now - began)
+                self._wake(self._next_turn)
+                break
 
 
 def _in_vfork(thread: Thread) -> bool:

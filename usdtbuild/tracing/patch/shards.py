@@ -11,7 +11,8 @@ kernel doesn't do that (before Linux 4.14), there are no shards but number 0; no
 finds its own number. Threads with the same number in one process are one after the other, or one stands until the
 other is done (vfork). A program that lets two run at once with the same thread pointer, by clone(2) without
 CLONE_SETTLS, may lose counts; none is known. Neither does a thread stand within an addition when it forks, unless in a
-handler of a signal that came there.
+handler of a signal that came there. What else is a thread's own goes by the number of its shard: where its pairs of
+hits wait, and, for the first few, where begins of pairs by a key do (`tables`).
 
 How many shards are left is a word in the memory that all processes of a trace write to. It says at most what number the
 next one has, and a number that never was is none: a child with fewer rights can't send another one's counts elsewhere.

@@ -22,8 +22,8 @@ are 256 buckets instead, of 64 slots, of 64 bytes each: the process, the pair's 
 behind an empty word. The slots of bucket n are in a ring, and slot n of that (mod 64) is the first one; 40 are used.
 Behind all slots each bucket has 8 pieces of 32 bytes. The first begins with the mask of the slots that hold begins, and
 above that (24 bits) how many begins there have been. The others are places of the first threads with a shard: a time,
-in which a bit says that the begin waits still, and what a slot has else. Two bits of the bucket's number turn round
-two of those by which its pieces are numbered, so not all masks are in the same cache lines of each page.
+in which a bit says that the begin waits still, and what a slot has else. Two bits of the bucket's number
+turn round two of those by which its pieces are numbered: else all masks would be in the same few sets of a cache.
 
 The program can write here whatever it likes. It can't do more than lie about itself: all that is read are numbers of a
 fixed size, of a fixed number of cells.
