@@ -682,7 +682,7 @@ def test_a_process_that_cannot_be_put_back_keeps_no_other_one_waiting() -> None:
     """Behind a killed worker a breakpoint is taken out at once, though another process is a zombie by then."""
     told, held = os.pipe()
     pipe = subprocess.PIPE
-    with subprocess.Popen(["cat"]) as zombie, subprocess.Popen(["cat"], stdin=pipe, stdout=pipe) as process:
+    with subprocess.Popen(["sleep", "60"]) as zombie, subprocess.Popen(["cat"], stdin=pipe, stdout=pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"loaded\n")
@@ -696,7 +696,7 @@ def test_a_process_that_cannot_be_put_back_keeps_no_other_one_waiting() -> None:
         keeper.process(process.pid, 2)
         keeper.breakpoint(process.pid, address, before)
         memory.write(address, HOST.traps.instruction)
-        zombie.kill()
+        os.kill(zombie.pid, signal.SIGKILL)
         while status_field(zombie.pid, "State")[:1] != "Z":
             time.sleep(0.01)
         os.close(keeper._sink)  # as the kernel does when the worker is killed
