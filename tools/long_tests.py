@@ -21,11 +21,14 @@ LONGEST = 6.0  # seconds of a case
 ALWAYS = {  # what nothing quicker stands for
     "inside/test_trace_inside.py::test_hits_come_with_their_arguments_and_the_program_s_exit_code",
     "projects/samples/cmake-system-ninja/test_life.py::test_life_of_a_sample",
+    "test_house.py::test_arrows_run_down",
     "test_house.py::test_what_runs_uses_no_name_that_only_type_checkers_know",
     "test_options.py::test_nothing_else_lists_them",
     "tracing/test_bpftrace.py::test_filters_say_the_same_in_the_kernel",
     "tracing/test_borrowed.py::test_killed_before_each_step",
     "tracing/test_endings.py::test_children_of_killed_processes_live_on",
+    "tracing/test_meanwhile.py::test_it_goes_on",
+    "tracing/test_tools.py::test_no_child_keeps_a_breakpoint_of_gdb",
 }
 
 

@@ -331,7 +331,7 @@ def test_no_child_keeps_a_breakpoint_of_gdb(run: Any, need: Any, tmp_path: Path)
     with subprocess.Popen([program], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        for _ in range(10):
+        for _ in range(6):
             words = [*MODULE, "trace", "--engine", "gdb", "-P", "odd:*", "--duration", "0.2", "-p", str(process.pid)]
             subprocess.run(words, check=True, capture_output=True, timeout=60)
         output, _ = process.communicate("\n", timeout=60)
