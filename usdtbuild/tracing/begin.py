@@ -59,7 +59,7 @@ class Begun:
     def close(self) -> None:
         """Let go of it, and wait for its end: it puts everything back if it hasn't yet."""
         self.link.close()
-        if self._wait() < 0:  # it was killed, and the keeper puts back what it has changed
+        if self._wait():  # it was killed, or broke off, and the keeper puts back what it has changed
             select.select([self._keeper], [], [], _KEEPERS_TIME)
         os.close(self._keeper)
         self.spool.close()
