@@ -448,7 +448,8 @@ from usdtbuild.tracing.selection import Wanted
 
 def look(*_):
     os.write(writer, b"!")
-    time.sleep(600)
+    while True:  # Python misses a signal that comes just before a long sleep
+        time.sleep(0.01)
 
 lookups.select = look
 ours, theirs = socket.socketpair()
