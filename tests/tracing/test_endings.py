@@ -679,6 +679,27 @@ def test_stops_without_end_leave_time_for_what_they_interrupt(interrupted: Trace
             pass
 
 
+def test_stops_that_follow_each_other_leave_time_for_what_they_interrupt(interrupted: Tracees) -> None:
+    """Where a program starts threads all the time, each stop is short; so is what a worker could do between two."""
+    turns = []
+
+    def spend(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pass
+
+    def take_all(until: float) -> None:
+        spend(0.001)
+        turns.append(until)
+
+    interrupted.meanwhile = take_all
+    with interrupted.calmly():
+        for _ in range(400):
+            spend(0.00005)
+            os.kill(os.getpid(), signal.SIGCHLD)
+    assert 1 < len(turns) < 200
+
+
 def test_a_process_that_cannot_be_put_back_keeps_no_other_one_waiting() -> None:
     """Behind a killed worker a breakpoint is taken out at once, though another process is a zombie by then."""
     told, held = os.pipe()

@@ -18,7 +18,6 @@ from . import ptrace
 from .arming import HOOK, Process
 from .keeper import KEEPER
 from .running import running, status_field
-from .tracees import CLONE_VM, clone_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -56,8 +55,8 @@ class Meanwhile:
             thread = self._tracees.threads.get(told.tid)
             if thread is None or self._goes_on(thread, told):
                 self._tracees.unseen.remove(told)
-                if thread is not None and not thread.trapped:
-                    self._tracees.resume(thread)
+                if thread is not None:
+                    self._resume_after(thread, told)
         while tid := ptrace.first():
             thread = self._tracees.threads.get(tid)
             if thread is None or thread.stopped:
@@ -103,16 +102,20 @@ class Meanwhile:
         has_ended = status_field(told.message, "State")[:1] in {"Z", "X", ""}
         if pid not in {thread.pid, *self._known} and not has_ended:
             if of is not None and of is self._new:
-                flags = clone_flags(thread)
-                if flags is None or flags & CLONE_VM:  # a child in the same memory can't be put back alone
+                if not told.copies:  # a child in the same memory can't be put back alone
                     return False
-                self._tracees.resume(thread)
+                self._resume_after(thread, told)
                 return self._pass_by(pid, of)
             if of is None or not of.is_copied_to(pid):
                 return False
         self._forked(thread, told)
         self._tracees.has_news = True  # it may have stopped before anybody knew of it
         return True
+
+    def _resume_after(self, thread: Thread, told: ptrace.Stop) -> None:
+        """Let a thread go on that has told of a child, unless it has run on already, and stands for something else."""
+        if not thread.trapped and all(stop is told or stop.tid != thread.tid for stop in self._tracees.unseen):
+            self._tracees.resume(thread)
 
     def _pass_by(self, pid: int, parent: Process) -> bool:
         """Let a child go as it would be without us; return whether it has stopped for that, or is gone."""

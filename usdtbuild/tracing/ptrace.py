@@ -135,7 +135,8 @@ def rseq(tid: int) -> int:
 class Stop(NamedTuple):
     """What waitpid says of a thread. Either it ended (`exited`: exit code, negative for a signal), or it stopped: with
     `event` (one of EVENT_...; 0 for none), at a `syscall`, or before a `signal` is delivered to it. `message` is what
-    the event says (`event_message`), 0 where nobody has asked."""
+    the event says (`event_message`), 0 where nobody has asked; of a process that was forked, `copies` is whether it has
+    memory of its own."""
 
     tid: int
     exited: int | None = None
@@ -143,6 +144,7 @@ class Stop(NamedTuple):
     signal: int = 0
     syscall: bool = False
     message: int = 0
+    copies: bool = False
 
 
 def decode(tid: int, status: int) -> Stop:

@@ -34,13 +34,13 @@ _PATIENCE = 0.3
 # How long a process may be in a vfork that began before it was seized, in seconds, until it is left alone.
 _VFORK_PATIENCE = 1.0
 _LEAST = 1.0
-_TURN = 0.005  # seconds for stops, before what they interrupt has its turn
+_TURN = 0.005  # seconds that stops may take more than what they interrupt, before that has its turn
 # The calls that start a process, of which a machine may lack some, and flags (<linux/sched.h>).
 _CALLS = ("fork", "vfork", "clone", "clone3")
 _SYS_FORK, _SYS_VFORK, _SYS_CLONE, _SYS_CLONE3 = (
     HOST.kernel.numbers.get(name, -1 - at) for at, name in enumerate(_CALLS)
 )
-CLONE_VM, _CLONE_VFORK = 0x100, 0x4000
+_CLONE_VM, _CLONE_VFORK = 0x100, 0x4000
 WORKER = "usdtbuild-trace"  # what our process that traces is called
 _GROUP_STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 
@@ -90,6 +90,7 @@ class Tracees:
         self.until = math.inf  # when nothing more is begun, of the monotonic clock
         self._inner = 0
         self._next_turn = 0.0  # of stops
+        self._even = 0.0  # when what they interrupt will have had as much time as they took
 
     def of(self, pid: int) -> list[Thread]:
         """Return the seized threads of a process."""
@@ -179,6 +180,9 @@ class Tracees:
         if stop.event and stop.event != ptrace.EVENT_STOP:
             with contextlib.suppress(OSError):  # it may go on before anybody has time for this
                 stop = stop._replace(message=ptrace.event_message(thread.tid))
+            if stop.event == ptrace.EVENT_FORK:  # the call's words are there only now
+                flags = _clone_flags(thread)
+                stop = stop._replace(copies=flags is not None and not flags & _CLONE_VM)
             self.unseen.append(stop)
         thread.lent_to = stop.message if stop.event == ptrace.EVENT_VFORK else 0
         if not stop.event and not stop.syscall and stop.signal:
@@ -353,17 +357,19 @@ class Tracees:
     def serve(self) -> None:
         """Take the stops that there are, if nothing is half done. Where they come without end, as from breakpoints that
         are hit all the time, what they interrupt goes on for as long as they took."""
-        began = time.monotonic()
-        if self.calm and self.has_news and began < self._next_turn:
+        if self.calm and self.has_news and time.monotonic() < self._next_turn:
             self._wake(self._next_turn)
             return
         while self.has_news and self.calm:
             self.has_news = self.calm = False  # what comes meanwhile is looked at afterwards
+            began = time.monotonic()
             self.meanwhile(began + _TURN)
+            now = time.monotonic()
+            self._even = max(self._even, began) + 2 * (now - began)
             self.calm = self.has_served = True
             self.in_time()
-            if (now := time.monotonic()) > began + _TURN:
-                self._next_turn = now + (now - began)
+            if self._even > now + _TURN:
+                self._next_turn = self._even
                 self._wake(self._next_turn)
                 break
 
@@ -371,10 +377,10 @@ class Tracees:
 def _in_vfork(thread: Thread) -> bool:
     """Whether a thread waits in the kernel until a child gives its memory back."""
     # One that stands for us has its memory back: a signal (its child's SIGCHLD) stops it on its way out of the call.
-    return bool((clone_flags(thread) or 0) & _CLONE_VFORK) and status_field(thread.tid, "State")[:1] not in {"t", "T"}
+    return bool((_clone_flags(thread) or 0) & _CLONE_VFORK) and status_field(thread.tid, "State")[:1] not in {"t", "T"}
 
 
-def clone_flags(thread: Thread) -> int | None:
+def _clone_flags(thread: Thread) -> int | None:
     """Return what flags a thread has given the call by which it starts another; None where it is in no such call."""
     try:
         words = Path(f"/proc/{thread.pid}/task/{thread.tid}/syscall").read_text("ascii").split()
@@ -386,7 +392,7 @@ def clone_flags(thread: Thread) -> int | None:
                 return memory.word(first)
     except OSError:
         return None
-    return {_SYS_FORK: 0, _SYS_VFORK: _CLONE_VFORK | CLONE_VM, _SYS_CLONE: first}.get(number)
+    return {_SYS_FORK: 0, _SYS_VFORK: _CLONE_VFORK | _CLONE_VM, _SYS_CLONE: first}.get(number)
 
 
 def _described(pid: int) -> str:
