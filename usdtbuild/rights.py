@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import pwd
+import signal
 import struct
 import sys
 from pathlib import Path
@@ -154,6 +155,7 @@ def _check_reach(user: User) -> None:
     """Raise InputError if the user can't read Python's files and ours, of which more are read later. Raises OSError."""
     folders = [path for path in (str(Path(__file__).parent), *sys.path) if os.path.exists(path)]  # noqa: PTH110
     own = os.geteuid(), os.getegid(), os.getgroups()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # nobody's handler may lack our rights
     os.setgroups([])
     try:
         os.setegid(user.gid)
@@ -163,6 +165,7 @@ def _check_reach(user: User) -> None:
         os.seteuid(own[0])
         os.setegid(own[1])
         os.setgroups(own[2])
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if closed:
         raise InputError(closed[0], f"can't be read by the user {user.name}, and usdtbuild needs it", _CURE)
 

@@ -459,6 +459,27 @@ def user(monkeypatch: pytest.MonkeyPatch) -> rights.User:
     return found
 
 
+# Prints whose rights a signal's handler has that comes at any moment while it is looked up who can read files.
+HANDLED = """
+import os, signal, time
+from usdtbuild import rights
+
+users = set()
+signal.signal(signal.SIGALRM, lambda *_: users.add(os.geteuid()))
+signal.setitimer(signal.ITIMER_REAL, 0.00005, 0.00005)
+until = time.monotonic() + 1
+while time.monotonic() < until:
+    rights.nobody()
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(*users)
+"""
+
+
+def test_who_is_interrupted_has_all_rights(run: Any) -> None:
+    """A worker takes threads' stops in a signal's handler, and without rights it puts nothing back."""
+    assert run(sys.executable, "-c", HANDLED).stdout == "0\n"
+
+
 def test_files_are_opened_with_rights_and_read_without(tmp_path: Path, user: rights.User) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")

@@ -66,6 +66,29 @@ def thread_ids(pid: int) -> list[int]:
     return []
 
 
+class _Turns:
+    """Lets stops have half of the time at most, and what they interrupt the rest, where both want all of it."""
+
+    def __init__(self) -> None:
+        self.next = 0.0  # when stops have their turn again
+        self._even = 0.0  # when what they interrupt will have had as much time as they took
+        self._began = 0.0
+
+    def begin(self) -> float:
+        """Begin with some; return the time."""
+        self._began = time.monotonic()
+        return self._began
+
+    def are_over(self) -> bool:
+        """Count what was begun, and is done; return whether others have to wait for a while."""
+        now = time.monotonic()
+        self._even = max(self._even, self._began) + 2 * (now - self._began)
+        if self._even <= now + _TURN:
+            return False
+        self.next = self._even
+        return True
+
+
 class Tracees:
     """All threads that this process has seized."""
 
@@ -89,8 +112,7 @@ class Tracees:
         self.look: Callable[[], object] = int  # looks at that
         self.until = math.inf  # when nothing more is begun, of the monotonic clock
         self._inner = 0
-        self._next_turn = 0.0  # of stops
-        self._even = 0.0  # when what they interrupt will have had as much time as they took
+        self._turns = _Turns()
 
     def of(self, pid: int) -> list[Thread]:
         """Return the seized threads of a process."""
@@ -181,8 +203,7 @@ class Tracees:
             with contextlib.suppress(OSError):  # it may go on before anybody has time for this
                 stop = stop._replace(message=ptrace.event_message(thread.tid))
             if stop.event == ptrace.EVENT_FORK:  # the call's words are there only now
-                flags = _clone_flags(thread)
-                stop = stop._replace(copies=flags is not None and not flags & _CLONE_VM)
+                stop = stop._replace(copies=not _clone_flags(thread, _CLONE_VM) & _CLONE_VM)
             self.unseen.append(stop)
         thread.lent_to = stop.message if stop.event == ptrace.EVENT_VFORK else 0
         if not stop.event and not stop.syscall and stop.signal:
@@ -357,42 +378,39 @@ class Tracees:
     def serve(self) -> None:
         """Take the stops that there are, if nothing is half done. Where they come without end, as from breakpoints that
         are hit all the time, what they interrupt goes on for as long as they took."""
-        if self.calm and self.has_news and time.monotonic() < self._next_turn:
-            self._wake(self._next_turn)
+        if self.calm and self.has_news and time.monotonic() < self._turns.next:
+            self._wake(self._turns.next)
             return
         while self.has_news and self.calm:
             self.has_news = self.calm = False  # what comes meanwhile is looked at afterwards
-            began = time.monotonic()
-            self.meanwhile(began + _TURN)
-            now = time.monotonic()
-            self._even = max(self._even, began) + 2 * (now - began)
+            self.meanwhile(self._turns.begin() + _TURN)
             self.calm = self.has_served = True
             self.in_time()
-            if self._even > now + _TURN:
-                self._next_turn = self._even
-                self._wake(self._next_turn)
+            if self._turns.are_over():
+                self._wake(self._turns.next)
                 break
 
 
 def _in_vfork(thread: Thread) -> bool:
     """Whether a thread waits in the kernel until a child gives its memory back."""
     # One that stands for us has its memory back: a signal (its child's SIGCHLD) stops it on its way out of the call.
-    return bool((_clone_flags(thread) or 0) & _CLONE_VFORK) and status_field(thread.tid, "State")[:1] not in {"t", "T"}
+    return bool(_clone_flags(thread) & _CLONE_VFORK) and status_field(thread.tid, "State")[:1] not in {"t", "T"}
 
 
-def _clone_flags(thread: Thread) -> int | None:
-    """Return what flags a thread has given the call by which it starts another; None where it is in no such call."""
+def _clone_flags(thread: Thread, unknown: int = 0) -> int:
+    """Return what flags a thread has given the call by which it starts another; `unknown` if it is in no such call."""
     try:
         words = Path(f"/proc/{thread.pid}/task/{thread.tid}/syscall").read_text("ascii").split()
         if not words[0].isdigit():
-            return None
+            return unknown
         number, first = int(words[0]), int(words[1], 16)
         if number == _SYS_CLONE3:
             with contextlib.closing(Memory(thread.pid)) as memory:
-                return memory.word(first)
+                flags = memory.word(first)
+            return unknown if flags is None else flags
     except OSError:
-        return None
-    return {_SYS_FORK: 0, _SYS_VFORK: _CLONE_VFORK | _CLONE_VM, _SYS_CLONE: first}.get(number)
+        return unknown
+    return {_SYS_FORK: 0, _SYS_VFORK: _CLONE_VFORK | _CLONE_VM, _SYS_CLONE: first}.get(number, unknown)
 
 
 def _described(pid: int) -> str:
