@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import pwd
-import signal
 import struct
 import sys
 from pathlib import Path
@@ -154,20 +154,41 @@ def _check(result: int) -> None:
 def _check_reach(user: User) -> None:
     """Raise InputError if the user can't read Python's files and ours, of which more are read later. Raises OSError."""
     folders = [path for path in (str(Path(__file__).parent), *sys.path) if os.path.exists(path)]  # noqa: PTH110
-    own = os.geteuid(), os.getegid(), os.getgroups()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # nobody's handler may lack our rights
-    os.setgroups([])
+    if closed := _closed(user, tuple(folders)):
+        raise InputError(closed, f"can't be read by the user {user.name}, and usdtbuild needs it", _CURE)
+
+
+@functools.cache
+def _closed(user: User, folders: tuple[str, ...]) -> str:
+    """Return the first of some folders that a user can't read, or nothing. Raises OSError.
+
+    A child looks. We keep our rights all the time: whatever interrupts us, as a thread's stop does, needs them.
+    """
+    source, sink = os.pipe()
+    pid = os.fork()
+    if not pid:
+        code = errno.EPERM
+        try:
+            os.setgroups([])
+            os.setegid(user.gid)
+            os.seteuid(user.uid)
+            closed = (one for one in folders if not os.access(one, os.R_OK, effective_ids=True))
+            os.write(sink, os.fsencode(next(closed, "")))
+            code = 0
+        except OSError as error:
+            code = error.errno or code
+        finally:
+            os._exit(code)
+    os.close(sink)
     try:
-        os.setegid(user.gid)
-        os.seteuid(user.uid)
-        closed = [path for path in folders if not os.access(path, os.R_OK, effective_ids=True)]
+        with open(source, "rb") as file:  # noqa: PTH123 - a descriptor
+            told = file.read()
     finally:
-        os.seteuid(own[0])
-        os.setegid(own[1])
-        os.setgroups(own[2])
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if closed:
-        raise InputError(closed[0], f"can't be read by the user {user.name}, and usdtbuild needs it", _CURE)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code:
+        code = max(code, errno.EPERM)
+        raise OSError(code, os.strerror(code))
+    return os.fsdecode(told)
 
 
 def with_way_out(error: InputError) -> InputError:

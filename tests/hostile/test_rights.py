@@ -469,6 +469,7 @@ signal.signal(signal.SIGALRM, lambda *_: users.add(os.geteuid()))
 signal.setitimer(signal.ITIMER_REAL, 0.00005, 0.00005)
 until = time.monotonic() + 1
 while time.monotonic() < until:
+    rights._closed.cache_clear()
     rights.nobody()
 signal.setitimer(signal.ITIMER_REAL, 0)
 print(*users)
