@@ -663,13 +663,19 @@ def test_who_puts_things_back_is_not_interrupted_again(interrupted: Tracees) -> 
     assert put_back == ["all"]
 
 
+def spend(seconds: float) -> None:
+    """Let time go by, as work does that a signal may interrupt."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
 def test_stops_without_end_leave_time_for_what_they_interrupt(interrupted: Tracees) -> None:
     """Breakpoints that are hit all the time were all that a worker did, which had yet to look something up."""
     turns = []
 
     def take_all(until: float) -> None:
-        while time.monotonic() < until:
-            pass
+        spend(until - time.monotonic())
         turns.append(until)
         interrupted.has_news = True
 
@@ -682,11 +688,6 @@ def test_stops_without_end_leave_time_for_what_they_interrupt(interrupted: Trace
 def test_stops_that_follow_each_other_leave_time_for_what_they_interrupt(interrupted: Tracees) -> None:
     """Where a program starts threads all the time, each stop is short; so is what a worker could do between two."""
     turns = []
-
-    def spend(seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            pass
 
     def take_all(until: float) -> None:
         spend(0.001)

@@ -179,21 +179,8 @@ def status(pid: int, field: str) -> str:
 
 @contextlib.contextmanager
 def tracing(pid: int, counts: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    command = [
-        sys.executable,
-        "-c",
-        HELD,
-        str(counts),
-        "trace",
-        "-v",
-        "-F",
-        "f1000",
-        "-P",
-        "busy:*",
-        *words,
-        "-p",
-        str(pid),
-    ]
+    command = [sys.executable, "-c", HELD, str(counts), "trace", "-v", "-F", "f1000", "-P", "busy:*", *words]
+    command += ["-p", str(pid)]
     tracer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         yield tracer

@@ -75,9 +75,9 @@ class _Turns:
         self._began = 0.0
 
     def begin(self) -> float:
-        """Begin with some; return the time."""
+        """Begin with some; return until when they may go on."""
         self._began = time.monotonic()
-        return self._began
+        return self._began + _TURN
 
     def are_over(self) -> bool:
         """Count what was begun, and is done; return whether others have to wait for a while."""
@@ -383,7 +383,7 @@ class Tracees:
             return
         while self.has_news and self.calm:
             self.has_news = self.calm = False  # what comes meanwhile is looked at afterwards
-            self.meanwhile(self._turns.begin() + _TURN)
+            self.meanwhile(self._turns.begin())
             self.calm = self.has_served = True
             self.in_time()
             if self._turns.are_over():
