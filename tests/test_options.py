@@ -7,6 +7,7 @@ CMake's and Meson's files are read as they are shipped. Every place that lists c
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from importlib import import_module
 from pathlib import Path
@@ -15,12 +16,14 @@ from typing import Any
 import click
 import pytest
 
-from usdtbuild import meson_wrapper, options, setuptools_options
-from usdtbuild.commands import cc, hook, instrument, trace
+from usdtbuild import api, meson_wrapper, options, setuptools_options
+from usdtbuild.commands import cc, hook, instrument, trace_options
 from usdtbuild.inspection.records import READERS
 from usdtbuild.instrument.target import Options
 from usdtbuild.launch import settings as launcher
 from usdtbuild.pytest_plugin import _TRACERS
+from usdtbuild.tracing.job import Cut, Job
+from usdtbuild.tracing.outputs.choose import Wishes
 from usdtbuild.tracing.tracer import ENGINES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -158,13 +161,30 @@ def test_every_format_has_a_reader_and_a_writer() -> None:
     assert {name for formats in options.SYSTEMS.values() for name in formats} <= set(options.FORMATS)
 
 
-def test_headings_of_the_help_are_about_options_that_exist(usdtbuild: Any) -> None:
-    options_of = {one.name: one.opts[-1] for one in trace.command.params if isinstance(one, click.Option)}
-    grouped = {name for names in trace._GROUPS.values() for name in names}
-    assert grouped - set(options_of) == set()
+def test_the_help_has_every_option_of_trace_below_its_heading(usdtbuild: Any) -> None:
     shown = usdtbuild("trace", "--help").stdout
-    assert [one for one in options_of.values() if not re.search(rf"^  (-\w, )?{one}\b", shown, re.MULTILINE)] == []
-    assert all(f"\n{heading}:\n" in shown for heading in trace._GROUPS)
+    for heading in trace_options.HEADINGS:
+        _, _, below = shown.partition(f"\n{heading}:\n")
+        below = re.split(r"\n(?=\S)", below)[0]
+        words = [one.opts[-1] for one in trace_options.OPTIONS if one.heading == heading]
+        assert words
+        assert [one for one in words if not re.search(rf"^  (-\w, )?{one}\b", below, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize(
+    ("place", "known"),
+    [
+        (trace_options.TRACE, set(inspect.signature(api.trace).parameters)),
+        (trace_options.WISHES, set(Wishes._fields)),
+        (trace_options.JOB, set(Job._fields)),
+        (trace_options.CUT, set(Cut._fields)),
+    ],
+    ids=["trace", "wishes", "job", "cut"],
+)
+def test_an_option_of_trace_becomes_what_there_is(place: str, known: set[str]) -> None:
+    names = {one.name for one in trace_options.OPTIONS if place in one.to}
+    assert names
+    assert names - known == set()
 
 
 @pytest.mark.parametrize(

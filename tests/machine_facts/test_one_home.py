@@ -25,7 +25,7 @@ ELSEWHERE = {
     "inspection/types.py": "pyelftools says so where long double has 80 bits",
     "inspection/site_code.py": "capstone's constants are named by them",
     "inspection/tracers.py": "what each tracer does with operands, measured on the machine that all of them run on",
-    "commands/trace.py": "help has the name of an emulator as an example",
+    "commands/trace_options.py": "help has the name of an emulator as an example",
     "scripts/libbpf.py": "clang is told where headers are",
     "tracing/remote/server.py": "a feature of gdb's protocol, for all machines",
     "tracing/selection.py": "names of functions that compilers add",

@@ -19,8 +19,6 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.commands import top, trace
-
 from .test_every import program  # noqa: F401  (a fixture)
 
 WORDS = [sys.executable, "-m", "usdtbuild", "top", "--every", "100ms"]
@@ -147,8 +145,3 @@ def test_lines_stand_for_the_screen_where_there_is_no_terminal(program: Path, ru
     assert len(re.findall(r"^[0-9.]+ s:\n *[0-9]+  +[0-9.]+/s  every:tick$", done.stdout, re.MULTILINE)) > 2
     assert re.search(r"^total, [0-9.]+ s:\n", done.stdout, re.MULTILINE)
     assert "\x1b" not in done.stdout
-
-
-def test_every_option_of_trace_is_taken_or_left_out() -> None:
-    named = {one.name for one in trace.command.params if one.expose_value}  # others are of calls that are added up
-    assert {one.name for one in top.command.params} | set(top.LEFT_OUT) == named

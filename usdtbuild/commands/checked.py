@@ -6,7 +6,7 @@ import math
 import os
 import re
 import stat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -30,7 +30,6 @@ _SIZES = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _MOST_HITS, _MOST_SIZE = 10_000_000, 1 << 30
 _PORTS = 65535
 ALONE = "\0"  # no word of a command line has a NUL
-_CUTS = f"{__name__}.cuts"
 
 
 def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
@@ -78,28 +77,16 @@ def interval(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     return found
 
 
-def cut(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    """Take what says which calls of functions are added up; `cuts` returns all of it. Raises BadParameter."""
-    for one in value if isinstance(value, tuple) else ():
-        text(ctx, param, one)
-    if value not in {None, ()} and param.name is not None:
-        ctx.meta.setdefault(_CUTS, {})[param.name] = value
-
-
-def least(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Take how long calls take at least, in nanoseconds."""
+def nanoseconds(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return a time as `seconds`, in nanoseconds. Raises BadParameter."""
     found = seconds(ctx, param, value)
-    cut(ctx, param, round(found * 1e9) if found is not None else None)
+    return None if found is None else round(found * 1e9)
 
 
-def cuts(ctx: click.Context) -> dict[str, Any]:
-    """Return what options have said of which calls are added up, by their names."""
-    found: dict[str, Any] = ctx.meta.get(_CUTS, {})
-    return found
-
-
-def names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str:
+def names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:
     """Return names, given together or each by itself, joined by commas. Raises BadParameter."""
+    if not value:
+        return None
     found = [one.strip() for text in value for one in text.split(",")]
     if "" in found:
         raise click.BadParameter("a name is empty; names are joined by commas, as in thread,size.", ctx, param)
@@ -178,9 +165,10 @@ def user(command: Command) -> Command:
     return option(command)
 
 
-def address(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def address(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Return HOST:PORT with a port that there can be, or a socket's path. Raises BadParameter."""
-    value = text(ctx, param, value)
+    if (value := text(ctx, param, value)) is None:
+        return None
     port = value.rpartition(":")[2]
     if "/" not in value and port.isdecimal() and not 0 < int(port) <= _PORTS:
         raise click.BadParameter(f"the port {port} is not in the range 1<=x<={_PORTS}.", ctx, param)
@@ -197,11 +185,11 @@ def listening(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def servers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+def servers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     """Return debuginfod servers: those that are named, or else DEBUGINFOD_URLS'. Raises BadParameter."""
     asked = optional(ctx, param, value)
     if asked is None:
-        return ()
+        return None
     found = tuple(one.rstrip("/") for one in (asked or os.environ.get("DEBUGINFOD_URLS", "")).split())
     if not found:
         raise click.BadParameter("DEBUGINFOD_URLS names no server; name one: --debuginfod URL.", ctx, param)

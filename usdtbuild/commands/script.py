@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @checked.user
 def command(
     language: str, file: str, probes: tuple[str, ...], providers: tuple[str, ...], wanted_hits: str | None, count: bool,
-    by: str, sum_of: str, histogram: str, latency: tuple[str, str] | None, user: str,
+    by: str | None, sum_of: str, histogram: str, latency: tuple[str, str] | None, user: str,
 ) -> int:  # fmt: skip
     """Write a commented program in the LANGUAGE of another tracer, which prints a file's probes or adds them up.
 
