@@ -11,9 +11,8 @@ import pytest
 
 from usdtbuild.tracing.model import PROBE, Module, Site, Target
 from usdtbuild.tracing.patch import journal
-from usdtbuild.tracing.patch.changes import Changes
+from usdtbuild.tracing.patch.changes import Changes, in_force
 from usdtbuild.tracing.patch.forms import Form, before_entry, behind_leads, joined_form, leads, leads_of, steps_of
-from usdtbuild.tracing.patch.leftovers import _in_force
 from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.trap.breakpoints import Breakpoints
 
@@ -198,7 +197,7 @@ def test_memory_is_needed_while_code_may_lead_there(
     one = journal.Found(0, 0, journal.Entries(raw[journal.START :]), nowhere)
     memory = Bytes()
     memory.put(AT, bytes.fromhex(found))
-    assert _in_force(one, cast("Any", memory)) == needed
+    assert bool([*in_force(one, cast("Any", memory))]) == needed
 
 
 @X86

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.tracing.maps import PAGE, Area, areas
+from usdtbuild.tracing.maps import PAGE, Area, Memory, areas
 from usdtbuild.tracing.model import RECORD, Target
 from usdtbuild.tracing.patch import journal
 from usdtbuild.tracing.patch.engine import PatchEngine
@@ -252,3 +252,99 @@ def test_what_a_coroutine_goes_back_to_stays(running: Any) -> None:
 
         in_another_process(interrupt)
     assert running.communicate("x\n", timeout=60)[0] == "well\n"
+
+
+FORKS = r"""
+#include <stdio.h>
+#include <unistd.h>
+#include "forks.h"
+int main(void) {  /* a line in: another child, which its number says; all hit until they are killed */
+    char line[8];
+    int is_parent = 1;
+    printf("%p\n", (void *)&forks_tick_semaphore);
+    fflush(stdout);
+    for (;;) {
+        if (is_parent && fgets(line, sizeof line, stdin)) {
+            pid_t child = fork();
+            is_parent = child != 0;
+            if (child) { printf("%d\n", (int)child); fflush(stdout); }
+        }
+        for (int i = 0; i < (is_parent ? 20 : 1); i++) {
+            usleep(1000);
+            if (FORKS_TICK_ENABLED()) FORKS_TICK(i);
+            FORKS_TOCK(i);
+        }
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def forks(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = Path(tmp_path_factory.mktemp("forks"))
+    (folder / "forks.c").write_text(FORKS)
+    (folder / "forks.d").write_text("provider forks { probe tick(int i); probe tock(int i); };")
+    usdtbuild("header", "forks.d", "-o", "forks.h", cwd=folder)
+    run("gcc", "-O2", "forks.c", "-o", "forks", cwd=folder)
+    return folder / "forks"
+
+
+@pytest.mark.parametrize("how", ["ends", "worker", "all"])
+def test_children_that_live_on_have_nothing_left_in_them(how: str, forks: Path, usdtbuild: Any) -> None:
+    """They share the journal with the process that forked them, which is put back as well."""
+    words = [sys.executable, "-m", "usdtbuild", "trace", "--count", "-o", os.devnull, "-p"]
+    with subprocess.Popen([forks], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        semaphore, pids = int(process.stdout.readline(), 16), [process.pid]
+        before = _code(process.pid, forks)
+        try:
+            with subprocess.Popen([*words, str(process.pid)], stderr=subprocess.DEVNULL) as tracer:
+                _until(lambda: _semaphore(process.pid, semaphore) == 1)
+                for _ in range(2):
+                    process.stdin.write("\n")
+                    process.stdin.flush()
+                    pids.append(int(process.stdout.readline()))
+                _until(lambda: all(_code(pid, forks) != before for pid in pids))
+                children = Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read_text().split()
+                killed = children if how == "worker" else [*_below(tracer.pid), tracer.pid] if how == "all" else []
+                for pid in map(int, killed):
+                    os.kill(pid, signal.SIGKILL)
+                if how == "ends":
+                    tracer.send_signal(signal.SIGINT)
+                tracer.wait(60)
+            if how == "all":  # the next traces put it back, whichever process they are of
+                for pid in (pids[1], pids[0], pids[2]):
+                    usdtbuild("trace", "--count", "--duration", "0.1", "-p", str(pid))
+                assert [_code(pid, forks) == before for pid in pids] == [True] * 3
+                return
+            assert [_code(pid, forks) == before for pid in pids] == [True] * 3
+            assert [_semaphore(pid, semaphore) for pid in pids] == [0] * 3
+        finally:
+            process.kill()
+            for pid in pids[1:]:
+                os.kill(pid, signal.SIGKILL)
+
+
+def _code(pid: int, program: Path) -> bytes:
+    one = next(one for one in areas(pid) if one.name == str(program) and "x" in one.flags)
+    with contextlib.closing(Memory(pid)) as memory:
+        return memory.read(one.start, one.end - one.start)
+
+
+def _semaphore(pid: int, address: int) -> int:
+    with contextlib.closing(Memory(pid)) as memory:
+        return memory.word(address, 2) or 0
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _below(pid: int) -> list[int]:
+    """The processes below one, those that were started last first."""
+    found = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*(below for one in found for below in _below(one)), *found]

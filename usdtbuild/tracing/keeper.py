@@ -20,7 +20,7 @@ from ..files import close_all_but
 from .errors import TracerError
 from .hosts import HOST
 from .maps import Memory
-from .patch.changes import clean_up
+from .patch.changes import clear_left, put_back_left
 from .running import running
 from .tracees import Tracees
 
@@ -124,6 +124,9 @@ def _keep(source: int, held: int) -> None:
     while pids and time.monotonic() < deadline:  # the kernel may not have let go of all of them yet
         pids = [pid for pid in pids if not _is_put_back(pid, said)]
         time.sleep(0.001)
+    for pid in said.processes if not said.is_over else ():  # only now: those that were forked share their journals
+        with contextlib.suppress(OSError), contextlib.closing(Memory(pid)) as memory:
+            clear_left(pid, memory)
 
 
 def _is_put_back(pid: int, said: _Said) -> bool:
@@ -152,7 +155,7 @@ def _put_back(tracees: Tracees, pid: int, said: _Said) -> None:
             value = memory.word(address, 2)
             if value and count > 0:
                 memory.write(address, struct.pack("<H", value - 1))
-        clean_up(tracees, pid, memory)
+        put_back_left(tracees, pid, memory)
 
 
 @contextlib.contextmanager

@@ -342,8 +342,10 @@ class Processes:
             self._new_thread(pid)
         refusals, done = list[Refusal](), set[int]()
         while left := [one for one in self.known if one not in {*done, *self.tracees.ended}]:
-            done.add(left[0])
-            refusals += self._let_go(self.known[left[0]])
+            # Children first: who is killed now leaves journals that say what is still in force in their parents.
+            alone = [one for one in left if not self.known[one].shares_memory]
+            done.add(last := (alone or left)[-1])
+            refusals += self._let_go(self.known[last])
         self.tracees.detach_late()
         self._bury()
         self.known = {}

@@ -112,9 +112,10 @@ class Changes:
         return found
 
     def forget_all(self) -> None:
-        """Write into the journal that nothing is in force any more."""
-        for index, entry in enumerate(self.entries):
-            self.mark(index, entry.flags & ~journal.ARMED)
+        """Write into the journal that nothing is in force any more. Processes that were forked share it, and may have
+        everything still: `put_back` goes by what is known here, which stays."""
+        for index, entry in enumerate(self.entries if self.data is not None else ()):
+            journal.set_entry(self.data, index, entry._replace(flags=entry.flags & ~journal.ARMED))
 
 
 class Stretch(NamedTuple):
@@ -151,6 +152,7 @@ def _stretch(group: list[tuple[int, Spot]], start: int, before: bytes) -> Stretc
     return Stretch(start, before, bytes(after), group, differs)
 
 
+BEHIND = journal.DISTANCE | journal.WORD  # kinds whose bytes change behind a site's first
 _KINDS: dict[type, int] = {Load: journal.DISTANCE, Word: journal.WORD, Padded: journal.PADDED}
 
 
@@ -259,17 +261,41 @@ def earlier_mirrors(mapped: Sequence[Area], memory: Memory) -> dict[int, int]:
     return earlier
 
 
+def in_force(found: journal.Found, memory: Memory) -> Iterator[journal.Entry]:
+    """Yield what a journal tells of that may still be in the code: a process that was forked has a copy of the code,
+    but shares the journal."""
+    for entry in found.entries:
+        if entry.flags & journal.ARMED:
+            yield entry
+        elif not entry.flags & journal.SEMAPHORE:
+            # A jump's other bytes may be somebody's breakpoints; and what is behind a NOP leads to us without that, too.
+            start, end = (0, 4) if entry.flags & BEHIND else (2, 5) if entry.flags & journal.JOINED else (0, 1)
+            if memory.read(entry.address + start, end - start) == entry.after[start:end]:
+                yield entry._replace(flags=entry.flags | journal.ARMED)
+
+
 def clean_up(tracees: Tracees, pid: int, memory: Memory) -> None:
     """Put back what a tracer left that was killed. Raises TracerError if it is alive."""
-    left = [found for found in journal.find(areas(pid), memory) if any(e.flags & journal.ARMED for e in found.entries)]
-    if not left:
-        return
-    with tracees.standing(pid):
-        for found in left:
-            if found.owner == os.getpid():
-                continue
-            if found.owner:
-                raise TracerError(f"process {pid} is traced already, by `usdtbuild trace` (process {found.owner})")
-            _restore(found.entries, memory, {})
+    put_back_left(tracees, pid, memory)
+    clear_left(pid, memory)
+
+
+def put_back_left(tracees: Tracees, pid: int, memory: Memory) -> None:
+    """Do that, but leave the journals as they are, for processes that share them. Raises TracerError."""
+    found = [one for one in journal.find(areas(pid), memory) if next(in_force(one, memory), None) is not None]
+    left = [one for one in found if one.owner != os.getpid()]
+    alive = next((one.owner for one in left if one.owner), 0)
+    if alive:
+        raise TracerError(f"process {pid} is traced already, by `usdtbuild trace` (process {alive})")
+    if left:
+        with tracees.standing(pid):
+            for one in left:
+                _restore(in_force(one, memory), memory, {})
+
+
+def clear_left(pid: int, memory: Memory) -> None:
+    """Write into the journals of tracers that were killed that nothing is in force any more."""
+    for found in journal.find(areas(pid), memory):
+        if not found.owner:
             with contextlib.suppress(OSError):  # a process can take the right to write there away, if it forged it
                 journal.clear(memory, found)

@@ -22,6 +22,7 @@ from ..maps import PAGE, page_start
 from ..tracees import thread_ids
 from . import journal
 from .again import code_areas
+from .changes import BEHIND, in_force
 from .injection import NAME_IN_MAPS
 from .slots import LONGEST
 
@@ -35,7 +36,6 @@ _MOST = 32 << 20  # bytes that are searched, for which the program stands still 
 _WIDEST = 4 << 30  # of address space that may hold them
 _NEAR = 1 << 15  # jumps with further places where they lead, which take a while to compute
 _RED_ZONE = 128
-_BEHIND = journal.DISTANCE | journal.WORD
 _SAME = 24  # bits of the addresses that are searched for at once
 _THERE = re.compile(rb"[\x40-\xff]+")  # pages that are in memory or swapped out (pagemap, bits 63 and 62)
 
@@ -46,7 +46,7 @@ def unused(
     """Return where memory of earlier traces begins, and how long it is, that nobody needs any more, a journal last of
     what belongs to it. Nothing if one of them was of the sites that are `wanted`: its code is used again."""
     journals = journal.find(mapped, memory)
-    over = [one for one in journals if not one.owner and not _in_force(one, memory)]
+    over = [one for one in journals if not one.owner and next(in_force(one, memory), None) is None]
     if not over or any(_is_for(one, wanted) for one in over):
         return []
     if sum(entry.flags >= journal.NEAR for one in journals for entry in one.entries) > _NEAR:
@@ -91,26 +91,11 @@ class Ours:
         return self._areas[index - 1] if index and address < self._areas[index - 1].end else None
 
 
-def _in_force(found: journal.Found, memory: Memory) -> bool:
-    """Whether something that a journal tells of may still be in the code: a process that was forked has a copy of the
-    code, but not of the journal."""
-    for entry in found.entries:
-        if entry.flags & journal.ARMED:
-            return True
-        if entry.flags & journal.SEMAPHORE:
-            continue
-        # A jump's other bytes may be somebody's breakpoints; and what is behind a NOP leads to us without that, too.
-        start, end = (0, 4) if entry.flags & _BEHIND else (2, 5) if entry.flags & journal.JOINED else (0, 1)
-        if memory.read(entry.address + start, end - start) == entry.after[start:end]:
-            return True
-    return False
-
-
 def _is_for(found: journal.Found, wanted: Collection[int]) -> bool:
     """Whether a journal is of these sites; a call's bytes change somewhat behind its beginning."""
     sites = [entry for entry in found.entries if not entry.flags & journal.SEMAPHORE]
     return len(sites) == len(wanted) and all(
-        any(one.address - back in wanted for back in range(LONGEST if one.flags & _BEHIND else 1)) for one in sites
+        any(one.address - back in wanted for back in range(LONGEST if one.flags & BEHIND else 1)) for one in sites
     )
 
 
