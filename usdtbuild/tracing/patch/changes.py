@@ -114,8 +114,9 @@ class Changes:
     def forget_all(self) -> None:
         """Write into the journal that nothing is in force any more. Processes that were forked share it, and may have
         everything still: `put_back` goes by what is known here, which stays."""
-        for index, entry in enumerate(self.entries if self.data is not None else ()):
-            journal.set_entry(self.data, index, entry._replace(flags=entry.flags & ~journal.ARMED))
+        if self.data is not None:
+            for index, entry in enumerate(self.entries):
+                journal.set_entry(self.data, index, entry._replace(flags=entry.flags & ~journal.ARMED))
 
 
 class Stretch(NamedTuple):
@@ -268,7 +269,7 @@ def in_force(found: journal.Found, memory: Memory) -> Iterator[journal.Entry]:
         if entry.flags & journal.ARMED:
             yield entry
         elif not entry.flags & journal.SEMAPHORE:
-            # A jump's other bytes may be somebody's breakpoints; and what is behind a NOP leads to us without that, too.
+            # A jump's other bytes may be somebody's breakpoints; what is behind a NOP leads to us without that, too.
             start, end = (0, 4) if entry.flags & BEHIND else (2, 5) if entry.flags & journal.JOINED else (0, 1)
             if memory.read(entry.address + start, end - start) == entry.after[start:end]:
                 yield entry._replace(flags=entry.flags | journal.ARMED)
