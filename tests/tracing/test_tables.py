@@ -18,7 +18,7 @@ from usdtbuild.tracing.outputs.bars import Distribution, duration
 from usdtbuild.tracing.outputs.by import By
 from usdtbuild.tracing.outputs.count import Count, CountFile
 from usdtbuild.tracing.outputs.folded import Folded
-from usdtbuild.tracing.outputs.histogram import Histogram
+from usdtbuild.tracing.outputs.histogram import Histogram, _bound
 from usdtbuild.tracing.outputs.latency import Latency
 from usdtbuild.tracing.outputs.normal import normalized
 from usdtbuild.tracing.session import _Standing
@@ -34,7 +34,7 @@ def lines(text: str) -> list[str]:
 
 def test_histogram_by_powers_of_two() -> None:
     assert lines(written(Histogram, "id")) == [
-        "server:request__start id: 3 values from 1 to 3, mean 2; 1 more were lost",
+        "server:request__start id: 3 values from 1 to 3, mean 2; 1 more was lost",
         "p50 2 p90 3 p99 3 max 3",
         "[1, 2) 1 ####################",
         "[2, 4) 2 ########################################",
@@ -61,7 +61,7 @@ def test_histogram_by_steps_leaves_long_gaps_out() -> None:
 
 def test_histogram_of_floats_counts_apart_what_is_no_number() -> None:
     assert lines(written(Histogram, "ratio,0.1")) == [
-        "server:mark ratio: 1 values from 0.25 to 0.25, mean 0.25; 1 more are infinite or NaN",
+        "server:mark ratio: 1 value from 0.25 to 0.25, mean 0.25; 1 more is infinite or NaN",
         "[0.2, 0.3) 1 ########################################",
     ]
 
@@ -118,7 +118,7 @@ def test_durations_have_three_digits(nanoseconds: float, shown: str) -> None:
 def test_by_shows_the_most_frequent_values_and_what_is_left() -> None:
     events = [Event(i, 1, 1, 0, (value, None)) for i, value in enumerate([7, 7, 7, 5, 5, 1, 2])]
     assert lines(written(By, "id", 2, events=events)) == [
-        "server:request__start id: 4 values in 7 hits; 1 more were lost",
+        "server:request__start id: 4 values in 7 hits; 1 more was lost",
         "3 42.9% 7", "2 28.6% 5", "2 28.6% in 2 more values",
     ]  # fmt: skip
 
@@ -338,6 +338,39 @@ def test_bounds_of_classes_are_exact_however_large() -> None:
     assert f"[{1 << 62}, {1 << 63})" in shown
 
 
+@pytest.mark.parametrize(
+    ("step", "values", "kind"),
+    [
+        (1, [10**9, 5, 4], "int"),
+        (1, [3 * 10**12], "int"),
+        (100, [(1 << 63) - 1, -(1 << 63)], "int"),
+        (1e-300, [3, 5], "int"),
+        (5e-324, [1.7976931348623157e308, -1.0], "float"),
+        (1e-3, [1e308, 0.5], "float"),
+        (1.5e308, [1.7e308, -1.7e308], "float"),
+    ],
+    ids=["long ago", "longer", "extremes", "tiny step", "all of them", "no number", "one step"],
+)
+def test_steps_of_one_width_take_every_value(step: float, values: Sequence[float], kind: str) -> None:
+    """A value comes from the program: what is done with it takes no time or memory that grows with it."""
+    seen = Distribution(step)
+    for value in values:
+        seen.add(value)
+    found = [seen.quantile(part) for part in (0, 0.5, 1)]
+    assert all(min(values) <= one <= max(values) for one in found)
+    assert {type(one).__name__ for one in found} == {kind}
+    assert len([*seen.lines(_bound)]) <= 2 * len(values) + 3
+    assert sum(count for _, _, count in seen.buckets()) == len(values)
+    assert all(low <= high for low, high, _ in seen.buckets())
+
+
+def test_more_classes_than_there_is_room_for_are_one() -> None:
+    seen = Distribution(1)
+    for value in range(100_010):
+        seen.add(value)
+    assert (seen.all.count, len(seen.buckets()), seen.unsorted) == (100_010, 100_000, 10)
+
+
 def test_addresses_are_told_to_be_some() -> None:
     assert "these are addresses" in written(By, "where")
     assert "these are addresses" not in written(By, "id")
@@ -383,7 +416,7 @@ def test_targets_that_come_later_and_do_not_fit_are_left_out() -> None:
         Event(9, 1, 1, 1, (4, 0)),
     ]
     for make, words, said in (
-        (Histogram, ("id",), "server:request__start id: 1 values from 4 to 4"),
+        (Histogram, ("id",), "server:request__start id: 1 value from 4 to 4"),
         (Latency, ("request-start", "request-done", "id"), "request-start to request-done by id: 1 pair\n  min 8 ns"),
     ):
         stream = io.StringIO()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ..measures import Cell, bounds, class_of
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _WIDTH = 40
+_MOST = 100_000  # classes; some 10 MB
+_EXACT = 1 << 60  # above it there is nothing behind the point
 _MOST_EMPTY = 3  # so many classes without a value are shown one by one, more as one line of dots
 
 
@@ -33,15 +37,28 @@ class Distribution:
         """Count a value. NaN and infinite ones belong to no class, and are left out."""
         if not math.isfinite(value):
             return
-        self._fine[self.class_of(value)] += 1
+        number = self.class_of(value)
+        if number in self._fine or len(self._fine) < _MOST:
+            self._fine[number] += 1
+        else:
+            self.unsorted += 1
         self.all.add(value)
 
     def class_of(self, value: float) -> int:
         """Return the number of a value's class."""
         if not self._step:
             return (_decade if self._decimal else class_of)(value)
-        whole = isinstance(value, int) and isinstance(self._step, int)  # whose quotient might be rounded
-        return int(value // self._step) if whole else math.floor(value / self._step)
+        if isinstance(value, int) and isinstance(self._step, int):  # whose quotient might be rounded
+            return value // self._step
+        quotient = value / self._step
+        return math.floor(quotient) if math.isfinite(quotient) else int(Fraction(value) // Fraction(self._step))
+
+    def _multiple(self, number: int) -> float:
+        """Return a multiple of the step, an integer where it is no floating-point number."""
+        with contextlib.suppress(OverflowError):
+            if math.isfinite(found := number * self._step):
+                return found
+        return int(number * Fraction(self._step))
 
     def take(self, cell: Cell, classes: Mapping[int, int]) -> None:
         """Take values that were counted elsewhere, by the same classes."""
@@ -60,13 +77,18 @@ class Distribution:
         for number in sorted(self._fine):
             seen += self._fine[number]
             if seen >= wanted:
-                low, high = bounds(number)
-                middle = 2 * low * high // (low + high or 1)  # as far from both in proportion
-                half = (2 * number + 1) * self._step
-                found = (half // 2 if is_whole else half / 2) if self._step else middle if number >= 0 else -middle
-                found = min(max(found, self.all.least), self.all.most)
+                found = min(max(self._middle(number, whole=is_whole), self.all.least), self.all.most)
                 break
         return int(found) if is_whole and not math.isnan(found) else float(found)
+
+    def _middle(self, number: int, *, whole: bool) -> float:
+        """Return the middle of a class, as far from both ends in proportion where there are no steps."""
+        if self._step:
+            twice = self._multiple(2 * number + 1)
+            return twice // 2 if whole or abs(twice) > _EXACT else twice / 2
+        low, high = bounds(number)
+        middle = 2 * low * high // (low + high or 1)
+        return middle if number >= 0 else -middle
 
     @property
     def _classes(self) -> Counter[int]:
@@ -100,7 +122,7 @@ class Distribution:
 
     def _bounds(self, number: int) -> tuple[float, float]:
         if self._step:
-            return number * self._step, (number + 1) * self._step
+            return self._multiple(number), self._multiple(number + 1)
         if number == 0:
             return 0, 1
         low, high = (_decade_bound(abs(number) + each) if self._decimal else 2 ** (abs(number) + each)

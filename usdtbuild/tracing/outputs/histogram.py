@@ -130,7 +130,8 @@ class Histogram(Table):
         floating = self._is_floating(number)
         least, most = (self._shown(value, floating=floating) for value in (seen.all.least, seen.all.most))
         mean = seen.all.total / seen.all.count
-        yield f"{heading}: {seen.all.count} values from {least} to {most}, mean {mean:.6g}{lost}\n"
+        values = f"{seen.all.count} value{'s' * (seen.all.count != 1)}"
+        yield f"{heading}: {values} from {least} to {most}, mean {mean:.6g}{lost}\n"
         if not floating:
             parts = "  ".join(f"p{100 * part:g} {seen.quantile(part)}" for part in _QUANTILES)
             yield f"  {parts}  max {most}\n"

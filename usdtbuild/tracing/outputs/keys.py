@@ -136,7 +136,8 @@ def find_argument(option: str, name: str, targets: Sequence[Target]) -> dict[int
 def lost_too(report: Report, numbers: Iterable[int], odd: int = 0) -> str:
     """Return what a heading says of hits of some targets that were lost, and of values that are infinite or NaN."""
     lost = sum(report.lost[number] for number in numbers)
-    return (f"; {odd} more are infinite or NaN" if odd else "") + (f"; {lost} more were lost" if lost else "")
+    counts = (odd, "is", "are", "infinite or NaN"), (lost, "was", "were", "lost")
+    return "".join(f"; {count} more {one if count == 1 else many} {what}" for count, one, many, what in counts if count)
 
 
 def _places(name: str, targets: Sequence[Target]) -> Mapping[int, int]:
