@@ -1043,3 +1043,13 @@ def test_long_command_lines_reach_the_linker_step(work: Any, tmp_path: Path) -> 
     done = execute(work("probes.h"), [*LAUNCHER, *many, "gcc", "main.c", "util.c"])
     assert (done.code, done.err) == (0, "")
     assert probes_of(done.files["a.out"], tmp_path) == 2
+
+
+@pytest.mark.parametrize("formats", ["dof", "usdt", "stapsdt,dof"])
+def test_a_format_of_dtrace_is_asked_for_once(formats: str, work: Any, usdtbuild: Any) -> None:
+    """DTrace increments no semaphore, so `..._ENABLED()` is a call, which headers must know."""
+    folder = work("probes.h")
+    words = [*LAUNCHER, f"--formats={formats}", "gcc", "-O2", "main.c", "util.c", "-o", "app"]
+    assert execute(folder, words).code == 0
+    found = usdtbuild("verify", "app", cwd=folder, code=None).stdout
+    assert "enabled-by-semaphore" not in found

@@ -19,6 +19,12 @@ WRONG = {
     "unknown option": ("usdt_add_provider(probes app.d LANGUAGE C)", "don't know what to do with 'LANGUAGE C'"),
     "option without value": ("usdt_add_provider(probes app.d HEADER)", "HEADER needs a value"),
     "header without a header's name": ("usdt_add_provider(probes app.d HEADER probes)", "is not the name of a header"),
+    "header outside": ("usdt_add_provider(probes app.d HEADER ../probes.h)", "leads out of the folder that sources"),
+    "two headers of one name": (
+        "usdt_add_provider(p app.d)\nusdt_add_provider(q app.d)\ntarget_usdt_providers(app p q)",
+        "p and q have the same header, app.h, and sources would get one of them only. Call one otherwise:"
+        " usdt_add_provider(q FILE.d HEADER q/app.h)",
+    ),
     "unknown format": ("usdt_add_provider(probes app.d FORMATS elf)", "there is no record format 'elf'"),
     "includes without the preprocessor": ("usdt_add_provider(p app.d INCLUDES .)", "add PREPROCESS"),
     "name taken": ("usdt_add_provider(app app.d)", "there is a target named app already"),
@@ -69,9 +75,9 @@ WRONG = {
         'ignores compiler launchers, which these formats or settings need. Configure with -G Ninja or -G "Unix',
     ),
     "verifying nothing": ("usdt_verify()", "usdt_verify needs a target"),
-    "verifying an archive": (
-        "add_library(archive STATIC main.c)\nusdt_verify(archive)",
-        "verify the executable or shared library that contains it",
+    "verifying objects": (
+        "add_library(objects OBJECT main.c)\nusdt_verify(objects)",
+        "verify the executable or library that contains it",
     ),
 }
 

@@ -314,16 +314,25 @@ def test_formats_are_the_providers_own_or_else_the_users(parts: Any, usdtbuild: 
     usdtbuild("verify", "--strict", project.binary("libown.so"))  # any tracer can make ..._ENABLED() true
 
 
-def test_header_goes_where_an_absolute_path_says(parts: Any, notes: Notes) -> None:
+@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
+@pytest.mark.parametrize(
+    ("header", "included", "where"),
+    [("${CMAKE_BINARY_DIR}/made/by/us.hpp", "us.hpp", "made/by/us.hpp"), ("by/us.h", "by/us.h", "usdt/more/by/us.h")],
+    ids=["absolute", "in a folder"],
+)
+def test_header_goes_where_it_is_to(
+    parts: Any, notes: Notes, generator: str, header: str, included: str, where: str
+) -> None:
     project = parts(
-        "usdt_add_provider(more app.d HEADER ${CMAKE_BINARY_DIR}/made/by/us.hpp)\n"
+        f"usdt_add_provider(more app.d HEADER {header})\n"
         "add_executable(program main.c one.c)\ntarget_usdt_providers(program more)\n",
         "one",
     )
-    project.edit("one.c", '"app.h"', '"us.hpp"')
+    project.generator = generator
+    project.edit("one.c", '"app.h"', f'"{included}"')
     project.configure()
     project.make()
-    assert (project.build / "made/by/us.hpp").exists()
+    assert (project.build / where).exists()
     assert notes(project.binary("program")) == {"app:go": 1}
 
 
@@ -492,12 +501,14 @@ def test_verify_fails_where_a_declared_probe_is_missing(parts: Any, run: Any) ->
     run(ctest, cwd=project.build)
 
 
-def test_no_verify_test_is_added_where_probes_are_disabled(parts: Any, run: Any) -> None:
+@pytest.mark.parametrize(("provider", "option"), [("probes", "-DUSDTBUILD_DISABLED=ON"), ("off", "-DNOTHING=1")])
+def test_no_verify_test_is_added_where_probes_are_disabled(parts: Any, run: Any, provider: str, option: str) -> None:
     project = parts(
-        "add_executable(program main.c)\ntarget_usdt_providers(program probes)\n"
-        "enable_testing()\nusdt_verify(program PROVIDERS probes)\n"
+        "usdt_add_provider(off app.d DISABLED HEADER off.h)\n"
+        "add_executable(program main.c)\ntarget_usdt_providers(program probes off)\n"
+        f"enable_testing()\nusdt_verify(program PROVIDERS {provider})\n"
     )
-    project.configure("-DUSDTBUILD_DISABLED=ON")
+    project.configure(option)
     assert "Total Tests: 0" in run(Path(project.cmake).with_name("ctest"), "-N", cwd=project.build).stdout
 
 

@@ -57,8 +57,8 @@ def run(arguments: list[str]) -> int:
     if not program:
         say(f"usdtbuild cc: compiler {settings.words[0]}: not found")
         return NOT_FOUND
-    if settings.nop in {"nop5", "nop10"}:
-        settings.words = _for_nop(settings.words, settings.nop)
+    if macros := _macros(settings):
+        settings.words = _with_macros(settings.words, macros)
     line = understand(settings.words)
     compiler = line.words[compiler_position(line.words)]
     if compiler == "as" or compiler.endswith(("/as", "-as")):
@@ -94,18 +94,25 @@ def _check_place(words: list[str]) -> None:
         raise ValueError(f"{name} runs this command; put it behind: usdtbuild cc -- {name} {words[0]} ...")
 
 
-def _for_nop(words: list[str], nop: str) -> list[str]:
-    """Return a compiler's command line that tells headers which NOP is wanted.
+def _macros(settings: Settings) -> list[str]:
+    """Return options that tell headers what becomes of their probes.
 
-    With "nop5" their probes must be calls that the compiler knows of: the stub is really called where an object stays
-    intermediate code, and the kernel turns a NOP of five bytes into a call, too. Registers or the stack below its
-    pointer are lost then.
+    DTrace increments no semaphore, but answers a call. With "nop5" probes must be calls that the compiler knows of: the
+    stub is really called where an object stays intermediate code, and the kernel turns a NOP of five bytes into a call,
+    too. Registers or the stack below its pointer are lost then.
     """
+    macros = ["-DUSDT_ENABLED_BY_CALL"] if "dof" in settings.formats or "usdt" in settings.formats else []
+    if settings.nop == "nop10":
+        macros.append("-DUSDT_NOP10")
+    elif settings.nop == "nop5":
+        macros += ["-DUSDT_PROBES_BY_CALL", "-DUSDT_PLAIN_NAMES"]  # nothing will be missing
+    return macros
+
+
+def _with_macros(words: list[str], macros: list[str]) -> list[str]:
     if understand(words).action == PASS and "-E" not in words and "-S" not in words:
         return words  # clang warns of a macro that nothing uses
-    if nop == "nop10":
-        return append_options(words, ["-DUSDT_NOP10"])
-    return append_options(words, ["-DUSDT_PROBES_BY_CALL", "-DUSDT_PLAIN_NAMES"])  # nothing will be missing
+    return append_options(words, [macro for macro in macros if macro not in words])
 
 
 # --- running programs ----------------------------------------------------------------------------------------------
