@@ -301,6 +301,20 @@ def test_what_runs_on_is_said(usdtbuild: Any) -> None:
     os.kill(int(found[1]), signal.SIGTERM)
 
 
+@pytest.mark.parametrize(("count", "said"), [(0, ""), (1, "process N, which"), (12, "processes N, N")])
+def test_processes_that_outlive_the_program_are_named(count: int, said: str, usdtbuild: Any) -> None:
+    command = "for i in $*; do sleep 63 >/dev/null 2>&1 & echo $!; done"
+    done = usdtbuild("trace", "--count", "--", "sh", "-c", command, "sh", *map(str, range(count)))
+    pids = [int(line) for line in done.stdout.splitlines() if line.isdecimal()]
+    for pid in pids:
+        os.kill(pid, signal.SIGTERM)
+    assert len(pids) == count
+    found = [line for line in done.stderr.splitlines() if "outlived it" in line]
+    assert len(found) == bool(count)
+    assert not count or f"usdtbuild: {said}" in re.sub(r"\d+", "N", found[0])
+    assert count < 12 or " and 2 more, which the program has started, outlived" in found[0]
+
+
 def test_a_command_that_ends_when_the_trace_has_ended_already_has_its_own_code(numbered: Path) -> None:
     """Ctrl-C ends the trace, and the command runs on, and ends while what was seen is written."""
     command = ["sh", "-c", 'exec "$0" "$@" >/dev/null', numbered, "1", "fire", "20000", "wait", "kill"]

@@ -334,22 +334,24 @@ class Processes:
             self.tracees.detach(process.pid)
         return refusals
 
-    def release(self) -> None:
-        """Put everything back in every process, and let all go. May be called twice."""
+    def release(self) -> list[int]:
+        """Put everything back in every process, and let all go; return those that ran then. May be called twice."""
         self._leaving = True
         self._bury()
         for pid in self.tracees.untold() if self._is_one_killed else ():
             self._new_thread(pid)
-        refusals, done = list[Refusal](), set[int]()
+        refusals, done, alive = list[Refusal](), set[int](), list[int]()
         while left := [one for one in self.known if one not in {*done, *self.tracees.ended}]:
             # Children first: who is killed now leaves journals that say what is still in force in their parents.
             alone = [one for one in left if not self.known[one].shares_memory]
             done.add(last := (alone or left)[-1])
+            alive += [] if has_ended(last) else [last]
             refusals += self._let_go(self.known[last])
         self.tracees.detach_late()
         self._bury()
         self.known = {}
         self.arming.tell_refusals(refusals)
+        return sorted(alive)
 
 
 def _begins(process: Process) -> bool:

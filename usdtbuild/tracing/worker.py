@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 _TICK, _LONGEST_TICK = 0.004, 0.012
 _MUCH = 1 << 20  # bytes of records in one tick, a quarter of a ring of the usual size
 _ARMING = 2.0  # seconds beyond --duration that arming may take
+_FEW = 10  # processes that are named
 _BATCH = 2000  # events of traps in one message
 
 
@@ -102,7 +103,7 @@ class Worker:
         if isinstance(message, job.Started):
             left = min(self.wish.duration, max(0.0, self.tracees.until - time.monotonic()))
             self._deadline = time.monotonic() + left
-            if left < self.wish.duration:
+            if f"{left:.1f}" != f"{self.wish.duration:.1f}":
                 what = f"arming took so long that {left:.1f} s of --duration were left"
                 self.outbox.put(job.Noted(what, always=True))
             self.tracees.limit(self.wish.duration + _ARMING)
@@ -214,12 +215,16 @@ class Worker:
             with _keeping_all():
                 self._attach()
         self.tick()
+        is_over = False
         try:
             self._loop()
+            is_over = not self.processes.alive()
         finally:
             self._over_at = time.monotonic_ns()
-            self.processes.release()
+            left = self.processes.release()
         self._finish()
+        if is_over and left:
+            self.tell(job.Noted(_outlived(left), always=True))
         code = self.processes.chosen.exit_code
         arming = self.processes.arming
         notes = arming.fallen_back() + self.waiting.notes(arming.engines(), len(self.tracees.names) + 1)
@@ -415,6 +420,14 @@ def _raise_limit() -> None:
     """Be allowed to have as many files open as we may: each process takes some."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _outlived(pids: Sequence[int]) -> str:
+    """Say of processes that the program has started that the trace has ended before them."""
+    named = ", ".join(map(str, pids[:_FEW])) + (f" and {len(pids) - _FEW} more" if len(pids) > _FEW else "")
+    if len(pids) == 1:
+        return f"process {named}, which the program has started, outlived it, and wasn't traced to its end"
+    return f"processes {named}, which the program has started, outlived it, and weren't traced to their ends"
 
 
 def _can_be(tables: Tables, processes: Processes, since: int) -> bool:
