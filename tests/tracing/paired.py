@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from usdtbuild.tracing.measures import Unpaired
@@ -79,5 +79,9 @@ class Paired:
     @property
     def unpaired(self) -> Unpaired:
         """What is not paired by now."""
-        open_ = sum(passes for waiting in self._waiting.values() for _, passes in waiting[:MOST])
-        return self._unpaired._replace(open=open_)
+        return self._unpaired._replace(open=sum(map(_open, self._waiting.values())))
+
+
+def _open(waiting: Sequence[tuple[Any, bool]]) -> int:
+    known = [passes for _, passes in waiting[:MOST]]
+    return sum(known) + (len(waiting) - len(known)) * all(known)  # nobody knows whether the others pass

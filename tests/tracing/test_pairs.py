@@ -125,6 +125,9 @@ int main(int argc, char **argv) {
         deep(99);
         for (int i = 0; i < 3; i++) START(8, i);
         return 0;
+    } else if (!strcmp(what, "left")) {
+        for (int i = 0; i < 1000; i++) START(8, i);
+        return 0;
     } else if (!strcmp(what, "signals")) {
         signal(SIGALRM, on_signal);
         ualarm(200, 200);
@@ -243,6 +246,14 @@ def test_what_is_not_paired_is_told(latency: Any) -> None:
     assert "not paired: 3 begins had no end by the end of the trace\n" in done.stdout
     assert "not paired: 5 ends had no begin\n" in done.stdout
     assert "not paired: 37 ends whose begin came when 63 others of its thread were waiting for theirs\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "count"), [("--by|kind", 1000), ("--filter|size >= 0", 1000), ("--filter|size > 999", 0)]
+)
+def test_all_begins_that_wait_at_the_end_are_told(options: str, count: int, latency: Any) -> None:
+    said = "not paired: 1000 begins had no end by the end of the trace\n"
+    assert (said in latency(options, 1, 1, "left").stdout) == (count == 1000)
 
 
 def test_what_is_not_paired_by_a_key_is_told(latency: Any) -> None:

@@ -236,9 +236,11 @@ def read_pairs(data: mmap | bytes | bytearray, at: int, *, keyed: bool = False) 
             waiting += sum(map(_counts, begun)) + sum(time & _WAITS > 0 and _counts(time) for time in pieces)
         return found._replace(open=waiting)
     for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _ALL_STACKS])):
-        depth = min(word & 0xFFFFFFFF, _DEEPEST)
+        waits = word & 0xFFFFFFFF
+        depth = min(waits, _DEEPEST)
         times = struct.unpack_from(f"={2 * depth}Q", data, at + index * _STACK.size + 16)[::2]
-        waiting += sum(map(_counts, times))
+        counting = sum(map(_counts, times))
+        waiting += counting + (waits - depth) * (counting == depth)  # nobody knows whether the others pass a filter
     return found._replace(open=waiting)
 
 
