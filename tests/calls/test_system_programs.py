@@ -6,10 +6,14 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from usdtbuild.elf.image import Image
+from usdtbuild.functions.calls.read import read_calls
 
 from ..conftest import find_tool
 
@@ -113,3 +117,16 @@ def test_the_systems_programs_agree_with_their_relocations(step: int, usdtbuild:
             if found:
                 wrong[path] = found[:5]
     assert wrong == {}
+
+
+@pytest.mark.parametrize("path", ["/lib/x86_64-linux-gnu/libc.so.6", sys.executable, "/bin/bash"])
+def test_sites_of_chosen_functions_are_those_that_all_would_have(path: str) -> None:
+    if not Path(path).exists():
+        pytest.skip(f"there is no {path}")
+    image = Image(Path(path).read_bytes(), path)
+    every = {call.slot: call for call in read_calls(image).calls}
+    chosen = {*sorted(slot for slot, call in every.items() if call.sites)[::2]} or {*list(every)[::3]}
+    found = {call.slot: call for call in read_calls(image, wants=lambda _: chosen).calls}
+    assert chosen
+    assert {slot: found[slot] for slot in chosen} == {slot: every[slot] for slot in chosen}
+    assert not any(call.sites for slot, call in found.items() if slot not in chosen)

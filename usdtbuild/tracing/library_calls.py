@@ -42,14 +42,24 @@ def call_targets(
 
     facts = facts_of(one.image.machine)
     passing = facts.passing if facts is not None else None
-    report = read_calls(one.image)
+    written: dict[str, str] = {}
+    wanted: set[int] = set()
+
+    def wants(calls: Sequence[Call]) -> set[int]:
+        written.update(demangle_if_possible(call.name for call in calls if call.name))
+        wanted.update(call.slot for call in calls if call.name
+                      and takes((*all_spellings((call.name,), written), call.title)))  # fmt: skip
+        return wanted
+
+    report = read_calls(one.image, wants=None if slots else wants)  # `by_slot` goes by all of them
+    if slots:
+        wants(report.calls)
     if report.missing:
         missing(report.missing)
     by_slot = report.by_slot if slots else frozenset()
     versions = any(call.version for call in report.calls)
-    written = demangle_if_possible(call.name for call in report.calls if call.name)
     for call in report.calls:
-        if not call.name or not takes((*all_spellings((call.name,), written), call.title)):
+        if call.slot not in wanted:
             continue
         found = prototype_of(call.name, report.address_size) if _of_c_library(call, versions) else None
         arguments = found.arguments if found is not None else _unknown(passing, report)

@@ -19,7 +19,7 @@ from .slots import STT_IFUNC, FilledSlot, SlotMap
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from ...elf.image import Image
     from ...elf.symbols import SymbolTable
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 _STB_WEAK = 2
 
 
-def read_calls(image: Image, *, sites: bool = False) -> CallReport:
-    """Return what an executable or library calls; with `sites`, also from where. Raises InputError."""
+def read_calls(
+    image: Image, *, sites: bool = False, wants: Callable[[Sequence[Call]], Collection[int]] | None = None
+) -> CallReport:
+    """Return what an executable or library calls; with `sites`, also from where. `wants` chooses slots of calls, of
+    which alone it is found out where they are used without stubs, because that takes long. Raises InputError."""
     report = CallReport(
         image.path, image.kind, image.machine_name, image.address_size, image.little, image.build_id.hex(), (), ()
     )
@@ -40,7 +43,7 @@ def read_calls(image: Image, *, sites: bool = False) -> CallReport:
         return report._replace(problem=f"is for {image.machine_name}, whose stubs are not known")
     found = _Finder(slots)
     found.find_stubs()
-    found.find_sites(direct=sites)
+    found.find_sites(direct=sites, wants=wants)
     report = report._replace(
         needed=slots.needed(), calls=tuple(found.calls()), lazy=slots.lazy,
         first_call_only=slots.stubs.first_call_only, missing=slots.stubs.missing(),
@@ -119,13 +122,15 @@ class _Finder:
         for span in self.slots.code.spans:
             yield from self.stubs.sites(span)
 
-    def find_sites(self, *, direct: bool) -> None:
+    def find_sites(self, *, direct: bool, wants: Callable[[Sequence[Call]], Collection[int]] | None) -> None:
         """Search for calls through slots, and with `direct` for calls of stubs."""
+        steady = {address for address, slot in self.known.items() if not slot.variable}
+        if wants is not None:
+            steady &= {*wants([self._of(slot) for slot in self.known.values()])}
         for span in self.slots.code.spans:
             for site in self.stubs.slot_sites(span):
-                if site.target in self.known and not self.known[site.target].variable:
+                if site.target in steady:
                     self._add_site(site, site.target)
-        steady = {address for address, slot in self.known.items() if not slot.variable}
         for site in self.stubs.carried(steady):
             self._add_site(site, site.target)
         slot_of = {entry: slot for slot, entries in self.found.items() for entry in entries}
@@ -141,12 +146,15 @@ class _Finder:
 
     def calls(self) -> Iterator[Call]:
         """Yield what is called: every slot that is for calls, and every other that a stub or site goes through."""
-        for address, slot in self.known.items():
-            stubs, sites = sorted(set(self.found.get(address, ()))), sorted(set(self.sites.get(address, ())))
-            if slot.certain or stubs or sites:
-                yield self._call(slot, tuple(stubs), tuple(sites))
+        for slot in self.known.values():
+            call = self._of(slot)
+            if slot.certain or call.stubs or call.sites:
+                yield call
 
-    def _call(self, slot: FilledSlot, stubs: tuple[int, ...], sites: tuple[CallSite, ...]) -> Call:
+    def _of(self, slot: FilledSlot) -> Call:
+        """Return what is called through a slot, as far as it is known by now."""
+        stubs = tuple(sorted(set(self.found.get(slot.address, ()))))
+        sites = tuple(sorted(set(self.sites.get(slot.address, ()))))
         symbol, (version, library) = self.slots.symbol(slot), self.slots.version(slot)
         if symbol is None:
             # In a program at fixed addresses an IFUNC whose address is taken becomes a function, which is the stub.
