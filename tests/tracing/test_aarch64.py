@@ -583,7 +583,7 @@ def test_only_what_can_become_a_branch_does_and_the_reason_is_told(program: Prog
     ("words", "reason"),
     [
         ((0xD4200100,), "a breakpoint is there already"),
-        ((0x14000010,), "a branch is there"),
+        ((0x14000010,), "there is a branch already"),
         ((), "can't be read"),
     ],
 )

@@ -139,7 +139,7 @@ int main(void)
 @pytest.mark.parametrize("what", ["--count", "--limit=5000"])
 def test_a_jump_that_would_lead_too_far_is_none(tmp_path: Path, run: Any, usdtbuild: Any, what: str) -> None:
     """From there a second one must reach what is done for a hit, which is on the other side of one of the sites."""
-    said = r"1 site is watched by a breakpoint \(changing:fired?\): a jump there could lead to a few"
+    said = r"1 site is watched by a breakpoint \(changing:fired?\): a jump there can lead to a few"
     (tmp_path / "changing.d").write_text(PROVIDER)
     (tmp_path / "far.c").write_text(FAR)
     usdtbuild("header", "changing.d", "-o", "changing.h", cwd=tmp_path)

@@ -1007,7 +1007,7 @@ def test_counts_by_value_are_exact_at_full_speed(
 def test_more_values_than_the_table_has_room_for_are_told(scene: Any, run: Any) -> None:
     words = sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:ints", "--by", "f", "--top", 1
     done = run(*words, "--", scene("pie"), 10_000, 1)
-    assert re.search(r"^scene:ints f: [0-9]+ values in 10000 hits$", done.stdout, re.MULTILINE)
+    assert re.search(r"^scene:ints f: at least 40\d\d values in 10000 hits$", done.stdout, re.MULTILINE)
     assert "in values that came when the table was full, and were not told apart" in done.stdout
 
 

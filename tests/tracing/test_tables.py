@@ -185,7 +185,7 @@ def test_by_shows_strings_harmlessly() -> None:
     [
         (Histogram, ("size",), "--histogram: server:mark has no argument size; it has where, ratio, path"),
         (By, ("size",), "--by: server:mark has no argument size"),
-        (By, ("ratio",), "--by: ratio of server:mark is a floating-point number, of which no two are alike"),
+        (By, ("ratio",), "--by: ratio of server:mark is a floating-point number, which makes no key"),
         (By, ("", 20, "path"), "--sum: path of server:request__start is a string"),
         (By, ("status", 20, "size"), "--sum: server:mark has no argument size"),
         (By, ("status", 20, "ratio"), "no probe has both status (--by) and ratio (--sum)"),

@@ -492,7 +492,7 @@ class Arming:
             self.owner.tell(job.Refused(new))
 
 
-_COST = "some 20 microseconds"
+_COST = "20 microseconds or more"
 _OFFERED = f"--trap watches it by a breakpoint, for {_COST} a hit"
 
 

@@ -149,7 +149,7 @@ class By(Table):
         rows, lost = self._sorted(group), lost_too(report, self._keys.members(group), self._odd[group])
         values = f"{len(seen)} values" if len(seen) != 1 else "1 value"
         by = f" by {self._keys.shown}" if self._of else ""
-        self._stream.write(f"{heading}{by}: {values} in {total} hits{lost}\n")
+        self._stream.write(f"{heading}{by}: {'at least ' * bool(rest.count)}{values} in {total} hits{lost}\n")
         most = self._top or _ROWS
         lines = [(cell, shown) for shown, cell in rows[:most]]
         left = Cell()

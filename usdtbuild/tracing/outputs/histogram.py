@@ -157,7 +157,8 @@ class Histogram(Table):
             numbers = (one.all.least, *map(one.quantile, _QUANTILES), one.all.most)
             columns.append((str(one.all.count), number_text(one.all.total / one.all.count),
                             *(self._shown(number, floating=floating) for number in numbers)))  # fmt: skip
-        yield f"{heading} by {self._keys.shown}: {values} in {hits + rest.all.count} hits{lost}\n"
+        least = "at least " * bool(rest.all.count)
+        yield f"{heading} by {self._keys.shown}: {least}{values} in {hits + rest.all.count} hits{lost}\n"
         yield from aligned(columns, [self._keys.shown, *(text for text, _ in shown)])
 
     def _is_floating(self, number: int) -> bool:

@@ -51,7 +51,7 @@ class Keys:
             floating = next((place for place in places if place >= 0 and arguments[place].kind == FLOAT), None)
             if floating is not None and strict:
                 name = f"{argument_names(targets[number])[floating]} of {title(targets[number])}"
-                raise UsageError(f"--by: {name} is a floating-point number, of which no two are alike")
+                raise UsageError(f"--by: {name} is a floating-point number, which makes no key")
             if floating is not None:
                 del self.places[number]
 

@@ -150,7 +150,7 @@ class Latency(Table):
                      for number, place in places.items()}  # fmt: skip
             if FLOAT in kinds:
                 what = f"{name} of {kinds[FLOAT]}"
-                raise UsageError(f"--key: {what} is a floating-point number, of which no two are alike")
+                raise UsageError(f"--key: {what} is a floating-point number, which makes no key")
             others = [who for kind, who in kinds.items() if kind != STRING]
             if STRING in kinds and others:
                 raise UsageError(f"--key: {name} is a string of {kinds[STRING]}, and a number of {others[0]}")

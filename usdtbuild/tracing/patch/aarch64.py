@@ -93,7 +93,7 @@ def why_not_free(found: bytes) -> str:
     if is_trap(found):
         return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
     if words[0] & 0xFC000000 == a64.BRANCH:
-        return "a branch is there: its own, or that of another tracer"
+        return "there is a branch already: the program's own, or another tracer's"
     return f"the instruction there is no NOP ({words[0]:08x})"
 
 

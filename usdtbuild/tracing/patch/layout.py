@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .spot import Spot
 
 
-_TOO_FAR = "a jump there could lead to a few places only, more than 2 GB from free memory for its code"
+_TOO_FAR = "a jump there can lead to a few places only, and free memory for its code is more than 2 GB from them"
 _COPIED = {STRING: "string", STACK: "stack"}  # kinds of arguments that are copied, and the templates that do it
 
 

@@ -107,7 +107,7 @@ def find_spots(
         elif not reason and form is not None:
             both = _alone(target, site, before, form, mirrors, behind)
         if both is None:
-            reason = reason or "a jump there could lead to a few places only, and there is no free memory at these"
+            reason = reason or "a jump there can lead to a few places only, and there is no free memory at any of them"
             refusals.append(Refusal(target.title, reason, "", site.address))
             continue
         for spot in both:
@@ -331,7 +331,7 @@ def why_not_free(found: bytes) -> str:
     if found.startswith(INT3):
         return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
     if found[0] in {JUMP, SHORT_JUMP}:
-        return "a jump is there: its own, or that of another tracer"
+        return "there is a jump already: the program's own, or another tracer's"
     return f"the instruction there is no NOP (bytes {found[:4].hex(' ')})"
 
 
