@@ -232,7 +232,7 @@ def test_latency_alone_traces_its_two_probes(usdtbuild: Any, server: Path) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-o", "-"), "-o -: without -o, lines and tables go to standard output already"),
+        (("-o", "-"), "-o -: lines and tables go to standard output without -o"),
         (("-o", "a.jsonl", "-o", "./a.jsonl"), "-o a.jsonl: two outputs can't have one file"),
         (("-o", "trace.pdf"), "-o trace.pdf: no format has the ending .pdf"),
         (("--key", "id"), "--key says which hits --latency pairs"),

@@ -278,7 +278,7 @@ def _check_files(wishes: Wishes) -> None:
     for name in wishes.files:
         ending = ending_of(name)
         if name == "-":
-            raise UsageError("-o -: without -o, lines and tables go to standard output already; -o takes the name of a file")
+            raise UsageError("-o -: lines and tables go to standard output without -o, which takes the name of a file")
         if [*map(PurePath, wishes.files)].count(PurePath(name)) > 1:
             raise UsageError(f"-o {name}: two outputs can't have one file")
         if ending not in ENDINGS and ending not in TEXT:
