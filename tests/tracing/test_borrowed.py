@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.started import TRACE, Started, children_of, ready, tracing
 from usdtbuild.tracing.maps import Memory, areas
 from usdtbuild.tracing.model import COUNT
 from usdtbuild.tracing.patch.engine import PatchEngine
@@ -40,21 +42,15 @@ def borrowed(run: Any, need: Any, tmp_path_factory: Any) -> Path:
 
 
 @pytest.fixture
-def running(borrowed: Path) -> Iterator[subprocess.Popen[str]]:
-    pipe = subprocess.PIPE
-    with subprocess.Popen([borrowed], stdin=pipe, stdout=pipe, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            yield process
-        finally:
-            process.kill()
+def running(borrowed: Path) -> Iterator[Started]:
+    with ready(borrowed) as process:
+        yield process
+        process.kill()
 
 
-def ends_well(process: subprocess.Popen[str]) -> None:
+def ends_well(process: Started) -> None:
     """Registers, sleeps, reads, polls, signals, and its signal mask were what they would have been."""
-    output, _ = process.communicate("\n", timeout=60)
-    assert (process.returncode, output) == (0, "wrong=0,0,0,0,0,0 lost=0 turned=1\n")
+    assert (process.end("\n"), process.returncode) == ("wrong=0,0,0,0,0,0 lost=0 turned=1\n", 0)
 
 
 @pytest.mark.parametrize("what", [pytest.param("count", marks=pytest.mark.slow), "record"])
@@ -69,26 +65,17 @@ def test_killed_before_each_step(running: Any, what: str) -> None:
     ends_well(running)
 
 
-def worker_of(tracer: subprocess.Popen[Any]) -> int:
-    """Return the process that traces for a command, 0 if there is none yet."""
-    children = Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children")
-    return int(([*children.read_text().split(), "0"])[0])
-
-
 @pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_command_and_what_traces_for_it_killed_at_any_moment(running: Any, times: int) -> None:
     chance = random.Random(times)
-    words = [sys.executable, "-m", "usdtbuild", "trace", "--engine", "patch", "-P", "stress:*", "-p", str(running.pid)]
-    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    words = [*TRACE, "--engine", "patch", "-P", "stress:*", "-p", str(running.pid)]
     for number in range(times):
-        tracer = subprocess.Popen([*words, "-v"], **pipes)
+        tracer = Started(*words, "-v", stdin=None, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         if number % 4 == 0:  # when all is armed
-            assert tracer.stderr is not None
-            assert "tracing process" in tracer.stderr.readline()
+            assert "tracing process" in tracer.said()
         else:
             time.sleep(chance.uniform(0.1, 0.7))
-        worker = worker_of(tracer)
-        if worker:
+        for worker in children_of(tracer.pid):
             os.kill(worker, 9)
         tracer.kill()
         tracer.communicate()
@@ -99,12 +86,11 @@ def test_command_and_what_traces_for_it_killed_at_any_moment(running: Any, times
 
 def test_what_a_trace_changes_behind_the_vdso_is_put_back(running: Any, usdtbuild: Any) -> None:
     (area,) = [one for one in areas(running.pid) if one.name == "[vdso]"]
-    memory = Memory(running.pid)
-    before = memory.read(area.start, area.end - area.start)
-    done = usdtbuild("trace", "--engine", "patch", "-P", "stress:*", "--limit", "5", "-p", running.pid)
-    assert "stress:pass" in done.stdout
-    assert memory.read(area.start, area.end - area.start) == before
-    memory.close()
+    with contextlib.closing(Memory(running.pid)) as memory:
+        before = memory.read(area.start, area.end - area.start)
+        done = usdtbuild("trace", "--engine", "patch", "-P", "stress:*", "--limit", "5", "-p", running.pid)
+        assert "stress:pass" in done.stdout
+        assert memory.read(area.start, area.end - area.start) == before
     ends_well(running)
 
 
@@ -115,10 +101,8 @@ def test_a_restartable_sequence_is_begun_again(run: Any, need: Any, tmp_path: Pa
     compile_ = [sys.executable, "-m", "usdtbuild", "cc", "--", need("gcc"), "-O2", "-I.", SOURCES / "sequence.c"]
     if run(*compile_, "-o", "sequence", cwd=tmp_path, code=None).returncode:
         pytest.skip("this C library registers no restartable sequences (glibc does from 2.35 on)")
-    pipe = subprocess.PIPE
-    with subprocess.Popen([tmp_path / "sequence"], stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        word, address = process.stdout.readline().split()
+    with Started(tmp_path / "sequence") as process:
+        word, address = process.line().split()
         if word == "none":
             pytest.skip("this kernel has no restartable sequences")
         targets = select(process.pid, Wanted(("stress:*",))).targets
@@ -135,16 +119,14 @@ def test_a_restartable_sequence_is_begun_again(run: Any, need: Any, tmp_path: Pa
             tracees.detach(process.pid)
             time.sleep(0.01)
         memory.close()
-        output, _ = process.communicate("\n", timeout=60)
+        output = process.end("\n")
     assert re.fullmatch(r"wrong=0 done=[1-9]\d* again=[1-9]\d*\n", output), output
 
 
-def end_all(tracer: subprocess.Popen[Any]) -> None:
+def end_all(tracer: Started) -> None:
     """Kill a command, what traces for it, and what would put things back for that one."""
-    worker = worker_of(tracer)
-    keepers = Path(f"/proc/{worker}/task/{worker}/children").read_text().split() if worker else []
-    for one in (*map(int, keepers), worker):
-        if one:
+    for worker in children_of(tracer.pid):
+        for one in (*children_of(worker), worker):
             os.kill(one, 9)
     tracer.kill()
     tracer.communicate()
@@ -221,29 +203,25 @@ def reloading(run: Any, tmp_path_factory: Any) -> Path:
 @pytest.mark.parametrize("times", [6, pytest.param(100, marks=pytest.mark.slow)])
 def test_all_killed_at_any_moment_while_libraries_come_and_go(reloading: Path, usdtbuild: Any, times: int) -> None:
     chance = random.Random(times)
-    pipe = subprocess.PIPE
-    with subprocess.Popen([reloading], stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with ready(reloading) as process:
         pid = str(process.pid)
         memory = Memory(process.pid)
         (linker,) = [one for one in areas(process.pid) if "ld-" in one.name and one.flags == "r-xp"]
         before = memory.read(linker.start, linker.end - linker.start)
-        words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "--count", "-F", "*root", "-p", pid]
+        words = [*TRACE, "-v", "--count", "-F", "*root", "-p", pid]
         for number in range(times):
-            tracer = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            tracer = Started(*words, stdin=None, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             if number % 2:
                 time.sleep(chance.uniform(0.1, 0.6))
             else:
-                assert tracer.stderr is not None
-                tracer.stderr.readline()
+                tracer.said()
             end_all(tracer)
         usdtbuild("trace", "--count", "-F", "*root", "--duration", "0.2", "-p", pid, code=None)
         changed = set(zip(before, memory.read(linker.start, linker.end - linker.start)))
         # A newer linker has probes, NOPs, where another test's bpftrace may have come or gone.
         assert {one for one in changed if one[0] != one[1]} <= {(0x90, 0xCC), (0xCC, 0x90)}
         memory.close()
-        output, _ = process.communicate("\n", timeout=60)
+        output = process.end("\n")
     assert (process.returncode, output) == (0, "wrong=0 handled=0\n")
 
 
@@ -251,12 +229,9 @@ def test_all_killed_at_any_moment_while_libraries_come_and_go(reloading: Path, u
 def test_the_signal_that_tells_of_libraries_never_gets_to_the_program(
     reloading: Path, usdtbuild: Any, options: list[str]
 ) -> None:
-    pipe = subprocess.PIPE
-    with subprocess.Popen([reloading, *options], stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with ready(reloading, *options) as process:
         usdtbuild("trace", "--count", "-F", "*root", "--duration", "0.5", "-p", process.pid, code=None)
-        output, _ = process.communicate("\n", timeout=60)
+        output = process.end("\n")
     assert (process.returncode, output) == (0, "wrong=0 handled=0\n")
 
 
@@ -266,30 +241,22 @@ def test_the_next_trace_cleans_up_behind_a_killed_one(run: Any, tmp_path: Path) 
     shutil.copy(SOURCES / "stress.d", tmp_path)
     run(sys.executable, "-m", "usdtbuild", "header", "--formats=dof", "stress.d", "-o", "stress.h", cwd=tmp_path)
     run(sys.executable, "-m", "usdtbuild", "cc", "--", "gcc", "loading.c", "-o", "loading", "-ldl", cwd=tmp_path)
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([tmp_path / "loading"], **pipes) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdout.readline()
+    with ready(tmp_path / "loading") as process:
         memory = Memory(process.pid)
         code = [one for one in areas(process.pid) if one.flags == "r-xp" and one.inode]
         before = [memory.read(one.start, one.end - one.start) for one in code]
-        words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "--count", "--engine", "patch", "-p", process.pid]
         for number in range(3):
-            tracer = subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            assert tracer.stderr is not None
-            assert "tracing process" in tracer.stderr.readline()
+            tracer = tracing("--count", "--engine", "patch", "-p", process.pid)
             if number < 2:  # the jump in the dynamic linker, and those that the probe has, lead nobody astray
                 end_all(tracer)
                 assert [memory.read(one.start, one.end - one.start) for one in code] != before
-            process.stdin.write("\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == "loaded\n"
+            process.tell()
+            assert process.line() == "loaded\n"
             if number < 2:
                 continue
             tracer.terminate()
-            assert "1  stress:pass" in tracer.communicate(timeout=60)[0]
+            assert "1  stress:pass" in tracer.end()
         assert [memory.read(one.start, one.end - one.start) for one in code] == before
         memory.close()
-        assert process.communicate("\n", timeout=60)[0] == "loaded\n"
+        assert process.end("\n") == "loaded\n"
         assert process.returncode == 0

@@ -6,14 +6,12 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.started import Started, children_of, ready, tracing, wait_for
 from usdtbuild.tracing.selection import Wanted, select
 
 from .conftest import PROBES, SHAPES, built_with_probes, check_arguments, parse
@@ -90,25 +88,18 @@ class Running:
     """The scene as a process that waits for a line before it begins."""
 
     def __init__(self, program: Any, rounds: int, threads: int) -> None:
-        words = [str(program), str(rounds), str(threads), "wait"]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
+        self.process = ready(program, rounds, threads, "wait")
 
     def end(self) -> str:
         """Let it run to its end; returns what it wrote."""
-        output, _ = self.process.communicate("\n", timeout=60)
+        output = self.process.end("\n")
         assert self.process.returncode == 0
         return output
 
 
-def watch(pid: int, *options: str) -> subprocess.Popen[str]:
+def watch(pid: int, *options: str) -> Started:
     """Start `usdtbuild trace` on a process, and wait until it is armed, which the semaphore in the count tells."""
-    words = [sys.executable, "-m", "usdtbuild", "trace", "-v", *ALL, *options, "-p", str(pid)]
-    tracer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert tracer.stderr is not None
-    assert "tracing process" in tracer.stderr.readline()
-    return tracer
+    return tracing(*ALL, *options, "-p", pid)
 
 
 CLOSE = r"""
@@ -148,8 +139,7 @@ def test_what_is_only_added_up_needs_no_buffers(scene: Any, options: tuple[str, 
     running = Running(scene("pie"), 5, 1)
     tracer = watch(running.process.pid, "-x", "scene:[tgel]*", "--engine", "patch", *options)
     maps = Path(f"/proc/{running.process.pid}/maps").read_text()
-    tracer.send_signal(signal.SIGINT)
-    _, errors = tracer.communicate(timeout=60)
+    _, errors = tracer.interrupt()
     assert tracer.returncode == 0, errors
     running.end()
     shared = re.findall(r"^([0-9a-f]+)-([0-9a-f]+) .*usdtbuild-trace", maps, re.MULTILINE)
@@ -163,8 +153,7 @@ def test_running_process_attached_and_let_go_three_times(scene: Any, engine: str
     for _ in range(2):
         tracer = watch(running.process.pid, "--count", "--engine", engine)
         assert code_of(running.process.pid) != before
-        tracer.send_signal(signal.SIGINT)
-        output, errors = tracer.communicate(timeout=60)
+        output, errors = tracer.interrupt()
         assert tracer.returncode == 0, errors
         assert output == "(6 without a hit)\n"
         assert code_of(running.process.pid) == before
@@ -180,8 +169,7 @@ def test_traced_eight_times_it_has_no_more_mapped_than_after_the_first_two(scene
     pid, mapped = running.process.pid, []
     for number in range(8):
         tracer = watch(pid, *(("--count",) if number % 2 else ()))
-        tracer.send_signal(signal.SIGINT)
-        output, errors = tracer.communicate(timeout=60)
+        output, errors = tracer.interrupt()
         assert tracer.returncode == 0, errors
         assert "traced with patch" in errors
         mapped.append(len(Path(f"/proc/{pid}/maps").read_text().splitlines()))
@@ -191,8 +179,7 @@ def test_traced_eight_times_it_has_no_more_mapped_than_after_the_first_two(scene
     for name in ("text", "last"):  # other traces, which have code of their own, but not rings
         tracer = watch(pid, "-x", name)
         assert _mapped_size(pid) < size + (8 << 20)
-        tracer.send_signal(signal.SIGINT)
-        tracer.communicate(timeout=60)
+        tracer.interrupt()
     tracer = watch(pid, "-x", "text")
     assert running.end() == "wrong=0 guarded=100\n"
     output, errors = tracer.communicate(timeout=60)
@@ -230,20 +217,17 @@ def test_tracer_killed(scene: Any, engine: str, killed: str) -> None:
     running = Running(scene("pie"), 50, 2)
     before = code_of(running.process.pid)
     tracer = watch(running.process.pid, "--engine", engine)
-    (worker,) = Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read_text().split()
+    (worker,) = children_of(tracer.pid)
     assert code_of(running.process.pid) != before
     if killed != "worker":
         tracer.kill()
     if killed != "front":
-        os.kill(int(worker), signal.SIGKILL)
+        os.kill(worker, signal.SIGKILL)
     _, errors = tracer.communicate(timeout=60)
     if killed == "worker":  # the front waits until all is put back
         assert "has ended unexpectedly" in errors
         assert code_of(running.process.pid) == before
-    deadline = time.monotonic() + 30
-    while code_of(running.process.pid) != before:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: code_of(running.process.pid) == before, "what the killed one changed is put back")
     tracer = watch(running.process.pid, "--count", "--engine", engine)
     assert running.end() == "wrong=0 guarded=100\n"
     output, _ = tracer.communicate(timeout=60)

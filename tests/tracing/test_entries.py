@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from usdtbuild.tracing.maps import Memory, areas
+from tests.started import TRACE, Started, code_of, ready, tracing
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="entries of x86-64")
 
@@ -98,34 +97,20 @@ def test_other_pairs_are_counted_by_the_entry_alone(
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_the_code_is_as_it_was(program: Path, run: Any, killed: bool) -> None:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([program, "wait"], **pipes) as process:  # type: ignore[call-overload]
-        process.stdout.readline()
+    with Started(program, "wait") as process:
+        process.line()
         before = code_of(process.pid, program)
-        words = [sys.executable, "-m", "usdtbuild", "trace", "-p", str(process.pid), "-v", "--count", "-F", "*"]
-        more = ["--module", "program", "--returns"]
-        with subprocess.Popen([*words, *more], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tracer:
-            assert "tracing process" in tracer.stderr.readline()  # type: ignore[union-attr]
+        words = ["-p", process.pid, "--count", "-F", "*", "--module", "program", "--returns"]
+        with tracing(*words) as tracer:
             assert code_of(process.pid, program) != before
-            process.stdin.write("\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == "4950 610\n"
+            process.tell()
+            assert process.line() == "4950 610\n"
             (tracer.kill if killed else tracer.terminate)()
             tracer.communicate(timeout=60)
         if killed:
-            run(*words, *more, "--duration", "0.1")
+            run(*TRACE, *words, "--duration", "0.1")
         assert code_of(process.pid, program) == before
-        output, _ = process.communicate("", timeout=60)
-        assert (process.returncode, output) == (0, "")
-
-
-def code_of(pid: int, program: Path) -> bytes:
-    (area,) = [one for one in areas(pid) if one.name == str(program) and one.flags == "r-xp"]
-    memory = Memory(pid)
-    try:
-        return memory.read(area.start, area.end - area.start)
-    finally:
-        memory.close()
+        assert (process.end(), process.returncode) == ("", 0)
 
 
 def test_parts_and_start_files_are_traced_by_their_very_names(program: Path, counted: Any) -> None:
@@ -160,21 +145,15 @@ def test_functions_of_a_library_that_is_opened_while_its_process_is_traced(
     run("gcc", "opens.c", "-ldl", "-o", "opens", cwd=tmp_path)
     run("gcc", "-g", "-O1", "-shared", "-fPIC", *["-fpatchable-function-entry=7,5"] * padded, "shop.c", "-o", "shop.so",
         cwd=tmp_path)  # fmt: skip
-    with subprocess.Popen([tmp_path / "opens", tmp_path / "shop.so"], stdin=-1, stdout=-1, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdout.readline()
-        command = [sys.executable, "-m", "usdtbuild", "trace", "-v", "-F", "price", *words, "-p", str(process.pid)]
-        with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as tracer:
-            assert tracer.stderr is not None
-            said = ""
-            while "warning: nothing matches" not in said:
-                said = tracer.stderr.readline()
+    with ready(tmp_path / "opens", tmp_path / "shop.so") as process:
+        command = [*TRACE, "-v", "-F", "price", *words, "-p", process.pid]
+        with Started(*command, stdin=None, stderr=subprocess.PIPE) as tracer:
+            while "warning: nothing matches" not in tracer.said():
+                pass
             for _ in range(2):
-                process.stdin.write("\n")
-                process.stdin.flush()
-                process.stdout.readline()
-            process.stdin.close()
+                process.tell()
+                process.line()
+            process.end()
             out, errors = tracer.communicate(timeout=60)
     assert out.count("price(amount=3)") == (2 if padded or words else 0)
     offered = re.search(r"not traced: price at 0x\w+: .*; --trap watches it .* 20 microseconds or more a hit", errors)

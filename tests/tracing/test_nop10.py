@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import platform
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.tracing.maps import Memory, areas
+from tests.started import Started, code_of, ready
 
 from .test_engines import watch
 
@@ -89,40 +88,24 @@ def program(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any, 
 
 
 @pytest.fixture
-def running(program: Path, need: Any) -> Iterator[subprocess.Popen[str]]:
+def running(program: Path, need: Any) -> Iterator[Started]:
     """The program, with its heap right behind it: elsewhere it may be where the one jump that these bytes allow leads,
     and then the site is refused."""
     fixed = [need("setarch"), "-R"]
     if subprocess.run([*fixed, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
         pytest.skip("addresses can't be fixed here (in a container that forbids it, for one)")
-    process = subprocess.Popen([*fixed, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    yield process
-    process.kill()
-    process.communicate()
+    with ready(*fixed, program) as process:
+        yield process
+        process.kill()
 
 
-def step(process: subprocess.Popen[str], state: str) -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{state}\n")
-    process.stdin.flush()
-    assert process.stdout.readline() == SEEN[state]
+def step(process: Started, state: str) -> None:
+    process.tell(state)
+    assert process.line() == SEEN[state]
 
 
-def code_of(pid: int, program: Path) -> list[bytes]:
-    memory = Memory(pid)
-    try:
-        mapped = [area for area in areas(pid) if area.name == str(program) and "x" in area.flags]
-        return [memory.read(area.start, area.end - area.start) for area in mapped]
-    finally:
-        memory.close()
-
-
-def end(tracer: subprocess.Popen[str]) -> str:
-    tracer.send_signal(signal.SIGINT)
-    output, errors = tracer.communicate(timeout=60)
+def end(tracer: Started) -> str:
+    output, errors = tracer.interrupt()
     assert "not traced" not in errors
     return output
 
@@ -133,7 +116,7 @@ def test_the_header_writes_it(program: Path, usdtbuild: Any) -> None:
 
 
 @pytest.mark.parametrize("last", SEEN)
-def test_every_state_of_the_kernels_change_is_counted(program: Path, running: subprocess.Popen[str], last: str) -> None:
+def test_every_state_of_the_kernels_change_is_counted(program: Path, running: Started, last: str) -> None:
     """A jump's four bytes change with it; the site is put back in any state, and what the kernel wrote stays."""
     code = code_of(running.pid, program)
     tracer = watch(running.pid, "--count", "--engine", "patch", "-P", "app:go")
@@ -146,7 +129,7 @@ def test_every_state_of_the_kernels_change_is_counted(program: Path, running: su
     assert code_of(running.pid, program) == code
 
 
-def test_a_trace_may_begin_when_somebody_is_there(program: Path, running: subprocess.Popen[str]) -> None:
+def test_a_trace_may_begin_when_somebody_is_there(program: Path, running: Started) -> None:
     code = code_of(running.pid, program)
     step(running, "c")
     tracer = watch(running.pid, "--count", "--engine", "patch", "-P", "app:go")
@@ -157,13 +140,11 @@ def test_a_trace_may_begin_when_somebody_is_there(program: Path, running: subpro
     assert code_of(running.pid, program) == code
 
 
-def test_a_breakpoint_that_hides_what_is_behind_a_site_is_told(running: subprocess.Popen[str]) -> None:
+def test_a_breakpoint_that_hides_what_is_behind_a_site_is_told(running: Started) -> None:
     step(running, "N")
     tracer = watch(running.pid, "--count", "--engine", "patch", "-P", "app:go")
     step(running, "n")
-    tracer.send_signal(signal.SIGINT)
-    output, errors = tracer.communicate(timeout=60)
-    assert "another tracer's breakpoint is so close behind it" in output + errors
+    assert "another tracer's breakpoint is so close behind it" in "".join(tracer.interrupt())
     step(running, "n")
 
 

@@ -9,13 +9,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.started import ready, wait_for
 
 from .conftest import PROBES, built_with_probes, check_arguments, parse
 from .test_engines import ALL, Running, code_of, watch
@@ -97,12 +98,8 @@ def test_running_process_attached_and_let_go(scene: Any, tool: str, engine: str)
     pid = running.process.pid
     before = code_of(pid)
     tracer = watch(pid, "--count", "--engine", tool)
-    deadline = time.monotonic() + 30
-    while code_of(pid) == before:  # gdb may still step past a breakpoint, for which it takes all of them out
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    tracer.send_signal(signal.SIGINT)
-    output, errors = tracer.communicate(timeout=60)
+    wait_for(lambda: code_of(pid) != before)  # gdb may still step past a breakpoint, for which it takes all of them out
+    output, errors = tracer.interrupt()
     assert tracer.returncode == 0, errors
     assert output == "(6 without a hit)\n"
     assert code_of(pid) == before
@@ -114,10 +111,7 @@ def test_running_process_attached_and_let_go(scene: Any, tool: str, engine: str)
     tracer = watch(pid, "--engine", tool)
     tracer.kill()
     tracer.communicate()
-    deadline = time.monotonic() + 30
-    while code_of(pid) != before:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: code_of(pid) == before)
     tracer = watch(pid, "--count", "--engine", tool)
     assert running.end() == "wrong=0 guarded=40\n"
     output, errors = tracer.communicate(timeout=60)
@@ -327,14 +321,11 @@ def test_no_child_keeps_a_breakpoint_of_gdb(run: Any, need: Any, tmp_path: Path)
     """Four threads fork when gdb is told to let go: children of which it hasn't heard yet have its breakpoints."""
     need("gdb")
     program = built_with_probes(run, tmp_path, "odd", "provider odd { probe text(int, char *); };", FORKERS)
-    pipe = subprocess.PIPE
-    with subprocess.Popen([program], stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with ready(program) as process:
         for _ in range(6):
             words = [*MODULE, "trace", "--engine", "gdb", "-P", "odd:*", "--duration", "0.2", "-p", str(process.pid)]
             subprocess.run(words, check=True, capture_output=True, timeout=60)
-        output, _ = process.communicate("\n", timeout=60)
+        output = process.end("\n")
     assert (process.returncode, output) == (0, "0 of many died\n")
 
 
