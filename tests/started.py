@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from usdtbuild.tracing.maps import Memory, areas
 
@@ -29,13 +30,11 @@ class Started(subprocess.Popen[str]):
 
     def line(self) -> str:
         """Its next line."""
-        assert self.stdout is not None
-        return self.stdout.readline()
+        return _line(self.stdout)
 
     def said(self) -> str:
         """The next line of its errors."""
-        assert self.stderr is not None
-        return self.stderr.readline()
+        return _line(self.stderr)
 
     def tell(self, line: str = "") -> None:
         """Give it a line."""
@@ -51,6 +50,15 @@ class Started(subprocess.Popen[str]):
         """End it as Ctrl-C does; return the rest of what it printed."""
         self.send_signal(signal.SIGINT)
         return self.communicate(timeout=60)
+
+
+def _line(pipe: IO[str] | None) -> str:
+    """Read no more than a line: `communicate` doesn't see what a file object has read ahead."""
+    assert pipe is not None
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(pipe.fileno(), 1)):
+        line += byte
+    return line.decode()
 
 
 def ready(*words: object, **more: Any) -> Started:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.started import ready
+
 from ..conftest import COMPILERS, LINKERS
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="is about x86-64's own forms")
@@ -138,13 +140,9 @@ def test_call_sites_are_shown(build: Any, usdtbuild: Any, run: Any) -> None:
 
 
 def test_a_process_says_what_its_slots_hold(build: Any, usdtbuild: Any) -> None:
-    with subprocess.Popen([build("-Wl,-z,lazy")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n"
-            answer = json.loads(usdtbuild("calls", "--json", process.pid).stdout)
-        finally:
-            process.kill()
+    with ready(build("-Wl,-z,lazy")) as process:
+        answer = json.loads(usdtbuild("calls", "--json", process.pid).stdout)
+        process.kill()
     files = {Path(file["path"]).name: file for file in answer["files"]}
     program = files[build("-Wl,-z,lazy").name]
     assert program["process"]["pid"] == process.pid

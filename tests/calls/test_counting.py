@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.started import Started
+
 # name -> the compiler's prefix, and options
 MACHINES = {
     "aarch64": ("aarch64-linux-gnu", ()), "arm": ("arm-linux-gnueabihf", ()), "riscv64": ("riscv64-linux-gnu", ()),
@@ -131,20 +133,15 @@ def test_calls_of_threads_are_all_counted(machine: str, form: str, program: Any,
 
 def test_a_trace_that_ends_first_lets_the_program_run_on(program: Any) -> None:
     path, library, emulated = program("aarch64", "lazy")
-    words = [*TRACE, "--count", *emulated, "--module", path.name, "-L", "srand", "--", str(path), str(library), "wait"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as tracer:
-        assert tracer.stdout is not None
-        assert tracer.stdin is not None
-        assert tracer.stderr is not None
-        assert tracer.stdout.readline() == "waiting\n"
+    words = [*TRACE, "--count", *emulated, "--module", path.name, "-L", "srand", "--", path, library, "wait"]
+    with Started(*words, stderr=subprocess.PIPE) as tracer:
+        assert tracer.line() == "waiting\n"
         tracer.send_signal(signal.SIGINT)
-        assert counts(tracer.stdout.readline()) == {"srand": 10_000}
+        assert counts(tracer.line()) == {"srand": 10_000}
         assert tracer.wait(60) == 0
-        tracer.stdin.write("\n")
-        tracer.stdin.flush()
-        assert tracer.stdout.read() == "the end\n"
-        assert re.fullmatch(r"usdtbuild: .* runs on, and isn't traced any more\n", tracer.stderr.read())
+        output, errors = tracer.communicate("\n")
+    assert output == "the end\n"
+    assert re.fullmatch(r"usdtbuild: .* runs on, and isn't traced any more\n", errors)
 
 
 @pytest.mark.parametrize(

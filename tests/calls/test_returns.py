@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.started import ready, tracing
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the engines are for x86-64")
 LIBRARY = """
@@ -136,23 +135,11 @@ def test_filters_know_calls_and_what_they_return(programs: Any, usdtbuild: Any) 
 
 def test_a_process_is_left_while_somebody_is_expected(programs: Any, run: Any) -> None:
     """The program waits in getchar(), to which the breakpoint of its return belongs, as the trace ends."""
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([programs("lazy"), "wait"], **pipes) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdin is not None
-            assert process.stdout.readline() == "ready\n"
-            words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "-L", "*", "--returns", "-p", str(process.pid)]
-            tracer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            assert tracer.stderr is not None
-            assert "tracing process" in tracer.stderr.readline()
-            tracer.send_signal(signal.SIGINT)
-            _, errors = tracer.communicate(timeout=60)
-            assert tracer.returncode == 0, errors
-            output, _ = process.communicate("\n", timeout=60)
-        finally:
-            process.kill()
-    assert (output, process.returncode) == ("144\n", 0)
+    with ready(programs("lazy"), "wait") as process:
+        tracer = tracing("-L", "*", "--returns", "-p", process.pid)
+        _, errors = tracer.interrupt()
+        assert tracer.returncode == 0, errors
+        assert (process.end("\n"), process.returncode) == ("144\n", 0)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.started import ready, tracing
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the engines are for x86-64")
 ENGINES = ["patch", "trap"]
@@ -150,20 +150,10 @@ def test_a_library_that_is_closed_and_opened_again(engine: str, program: Any, fo
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_process_whose_slots_are_partly_filled(form: str, engine: str, program: Any) -> None:
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([program("waits", form)], **pipes) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            words = ["trace", "-v", "--engine", engine, "--count", "-L", "*er", "-L", "chosen", "-p", str(process.pid)]
-            command = [sys.executable, "-m", "usdtbuild", *words]
-            tracer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            assert tracer.stderr is not None
-            assert "tracing process" in tracer.stderr.readline()
-            process.communicate("\n", timeout=60)
-            output, errors = tracer.communicate(timeout=60)
-        finally:
-            process.kill()
+    with ready(program("waits", form)) as process:
+        tracer = tracing("--engine", engine, "--count", "-L", "*er", "-L", "chosen", "-p", process.pid)
+        process.end("\n")
+        output, errors = tracer.communicate(timeout=60)
     assert process.returncode == 0
     assert numbers(output) == {"lower": 60, "upper": 30, "chosen": 30}, errors
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.started import Started
 from usdtbuild.inspection.process import mapped_files, maps_lines
 from usdtbuild.tracing.maps import areas
 from usdtbuild.tracing.running import status_field
@@ -50,9 +51,8 @@ def test_a_thread_s_name_does_not_forge_its_status() -> None:
     script = (
         "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'a\\x0bState:\\tZ', 0, 0, 0); print(1, flush=True); input()"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with Started(sys.executable, "-c", script) as process:
+        process.line()
         assert status_field(process.pid, "State")[0] in "SRD"
 
 

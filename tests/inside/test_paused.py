@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.started import Started
+
 pytestmark = pytest.mark.usefixtures("native")
 
 
@@ -72,18 +74,11 @@ def test_a_point_comes_back_with_its_count_when_a_uprobe_is_gone(probes: str, bu
     place += int(segment.group(1), 16) - int(segment.group(2), 16)
     group = f"usdtpaused{os.getpid()}"
     enable = events.parent / "events" / group / "enable"
-    with subprocess.Popen(
-        [str(program), probes, "nothing"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with Started(program, probes, "nothing") as process:
 
         def tell(line: str) -> str:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
-            return process.stdout.readline().split(": ")[1].split(" off - 0 ")[0]
+            process.tell(line)
+            return process.line().split(": ")[1].split(" off - 0 ")[0]
 
         assert tell("on") == "on - 0"
         assert tell("fire") == "on - 100"
@@ -98,4 +93,4 @@ def test_a_point_comes_back_with_its_count_when_a_uprobe_is_gone(probes: str, bu
                 change(events, f"-:{group}/tick\n")
             assert tell("refresh") == f"on - {100 + 100 * i}"
             assert tell("fire") == f"on - {200 + 100 * i}"
-        process.stdin.close()
+        process.end()

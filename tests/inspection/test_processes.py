@@ -14,21 +14,16 @@ from typing import Any
 
 import pytest
 
+from tests.started import ready
 from usdtbuild.inspection.process import ProcessMemory
 
 
 @contextlib.contextmanager
 def running(*command: Any) -> Iterator[int]:
     """Run a program that prints `ready` and waits; give its number, and end it."""
-    with subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        assert process.stdout.readline() == b"ready\n"
-        try:
-            yield process.pid
-        finally:
-            process.stdin.close()
-            process.kill()
+    with ready(*command) as process:
+        yield process.pid
+        process.kill()
 
 
 def listed(usdtbuild: Any, pid: int, *options: Any) -> dict[str, dict[str, Any]]:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+from tests.started import Started
+
 PROVIDER = """provider last {
     probe tick(int thread, long number, long check);
     probe error(int thread, long number, int code);
@@ -83,9 +85,8 @@ class Running:
     """A trace that runs, of a program that waits for lines."""
 
     def __init__(self, unprivileged: list[str], *words: Any) -> None:
-        command = [*unprivileged, sys.executable, "-um", "usdtbuild", "trace", *map(str, of_its_own(words))]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                         text=True)  # fmt: skip
+        command = [*unprivileged, sys.executable, "-um", "usdtbuild", "trace", *of_its_own(words)]
+        self._process = Started(*command, stderr=subprocess.PIPE)
 
     def waits(self) -> int:
         """Wait until the program waits, of which there were no hits before; return its number."""
@@ -93,13 +94,10 @@ class Running:
         return int(pid)
 
     def go_on(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        self._process.tell()
 
     def lines(self, count: int) -> list[str]:
-        assert self._process.stdout is not None
-        return [self._process.stdout.readline() for _ in range(count)]
+        return [self._process.line() for _ in range(count)]
 
     def dump(self) -> None:
         self._process.send_signal(signal.SIGUSR1)

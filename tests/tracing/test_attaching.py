@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.started import Started, ready, tracing
 from usdtbuild.tracing.errors import UnwantedError
 from usdtbuild.tracing.running import status_field
 from usdtbuild.tracing.worker import Worker
@@ -47,21 +48,12 @@ def changing(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("what", ["load", "fork", "map"])
 def test_nothing_is_missed(changing: Path, tmp_path: Path, what: str, engine: str) -> None:
     """Each round that began after the trace did is seen, once, and so is each child of which its parent tells."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     for attempt in range(3):
         hits = tmp_path / f"{attempt}.jsonl"
-        program = subprocess.Popen([changing / "program", changing / "library.so", what], **pipes)  # type: ignore[call-overload]
-        try:
-            assert program.stdout.readline() == "ready\n"
-            words = [*TRACE, "-v", "--engine", engine, "-P", "changing:*", "-o", str(hits), "-p", str(program.pid)]
-            tracer = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-            assert tracer.stderr is not None
-            assert "tracing process" in tracer.stderr.readline()
-            assert program.communicate("x", timeout=120)[0] == "done\n"
+        with ready(changing / "program", changing / "library.so", what) as program:
+            tracer = tracing("--engine", engine, "-P", "changing:*", "-o", hits, "-p", program.pid)
+            assert program.end("x", timeout=120) == "done\n"
             _, errors = tracer.communicate(timeout=120)
-        finally:
-            program.kill()
-            program.communicate()
         assert (program.returncode, tracer.returncode) == (0, 0), errors
         found = [json.loads(line) for line in hits.read_text().splitlines()]
         fired = [one["args"] for one in found if one.get("probe") == "changing:fire"]
@@ -103,22 +95,16 @@ def test_a_program_that_starts_others_all_the_time(tmp_path: Path, run: Any, usd
     (tmp_path / "starting.c").write_text(STARTING)
     usdtbuild("header", "changing.d", "-o", "changing.h", cwd=tmp_path)
     run("gcc", "-O2", "starting.c", "-o", "starting", cwd=tmp_path)
-    with subprocess.Popen([tmp_path / "starting"], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            hits = 0
-            for _ in range(12):
-                done = usdtbuild(
-                    "trace", "-P", "changing:*", "-p", process.pid, "--count", "--duration=0.2", timeout=60
-                )
-                assert "watched by" not in done.stderr
-                assert "not traced" not in done.stderr
-                hits += int(done.stdout.split()[0])
-            assert process.poll() is None
-            assert hits > 0
-        finally:
-            process.kill()
+    with ready(tmp_path / "starting") as process:
+        hits = 0
+        for _ in range(12):
+            done = usdtbuild("trace", "-P", "changing:*", "-p", process.pid, "--count", "--duration=0.2", timeout=60)
+            assert "watched by" not in done.stderr
+            assert "not traced" not in done.stderr
+            hits += int(done.stdout.split()[0])
+        assert process.poll() is None
+        assert hits > 0
+        process.kill()
 
 
 FAR = r"""
@@ -220,31 +206,23 @@ def test_children_that_are_born_at_the_end_are_not_harmed(
     (tmp_path / "breeding.c").write_text(BREEDING)
     usdtbuild("header", "changing.d", "-o", "changing.h", cwd=tmp_path)
     run("gcc", "-O2", "-pthread", "breeding.c", "-o", "breeding", cwd=tmp_path)
-    pipe = subprocess.PIPE
-    with subprocess.Popen([tmp_path / "breeding"], stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with ready(tmp_path / "breeding") as process:
         for _ in range(8):
-            words = [*TRACE, "-v", "--engine", "trap", "--count", "-p", str(process.pid)]
-            with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=pipe, text=True) as tracer:
-                assert tracer.stderr is not None
-                while "tracing process" not in tracer.stderr.readline():
+            words = [*TRACE, "-v", "--engine", "trap", "--count", "-p", process.pid]
+            with Started(*words, stdin=None, stderr=subprocess.PIPE) as tracer:
+                while "tracing process" not in tracer.said():
                     assert tracer.poll() is None
                 tracer.send_signal(number)
                 tracer.communicate(timeout=60)
         if number == signal.SIGKILL:  # the worker puts back, a little later
             usdtbuild("trace", "--count", "--duration=0.1", "-p", str(process.pid), code=None)
-        assert process.communicate("\n", timeout=60)[0] == "harmed=0 some=1\n"
+        assert process.end("\n") == "harmed=0 some=1\n"
 
 
 def test_nothing_is_imported_that_a_count_does_not_need(changing: Path) -> None:
     """Most of what attaching takes is imports. The worker imports its own while the front does, and what only the front
     needs is not among it."""
-    with subprocess.Popen(
-        [changing / "program", changing / "library.so", "map"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == b"ready\n"
+    with ready(changing / "program", changing / "library.so", "map") as program:
         words = [sys.executable, "-v", *TRACE[1:], "-P", "fire", "--count", "--duration", "0.5", "-p", str(program.pid)]
         traced = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
         program.kill()

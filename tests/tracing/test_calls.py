@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.started import tracing
 from usdtbuild.tracing.call_report import graph_lines, report_json, report_lines
 from usdtbuild.tracing.call_tree import CallTree, rows
 from usdtbuild.tracing.frames import LEFT, Frames
@@ -95,14 +94,10 @@ def test_table_tree_and_timeline_are_of_the_same_calls(program: Path, usdtbuild:
 
 def test_a_process_that_runs_has_a_report(program: Path) -> None:
     with subprocess.Popen([program, "on"]) as running:
-        words = (sys.executable, "-m", "usdtbuild", "trace", "-v", "--report", "-p", str(running.pid))
         try:
-            trace = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            assert trace.stderr is not None
-            assert "tracing process" in trace.stderr.readline()
+            trace = tracing("--report", "-p", running.pid)
             time.sleep(2)
-            trace.send_signal(signal.SIGINT)
-            shown, said = trace.communicate(timeout=60)
+            shown, said = trace.interrupt()
         finally:
             running.kill()
     found = counts_of(shown)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.started import Started, tracing
+
 HEAD = """
 #include <csetjmp>
 #include <cstdio>
@@ -293,23 +295,13 @@ def test_a_running_process_with_children_and_a_library_that_comes_and_goes(
     flags = ("-O2", "-falign-functions=64", "-fpatchable-function-entry=7,5")
     run("gcc", *flags, "-DUSDT_LIVE", "p.c", "-ldl", "-o", "p", cwd=tmp_path)
     run("gcc", *flags, "-shared", "-fPIC", "more.c", "-o", "more.so", cwd=tmp_path)
-    with subprocess.Popen([tmp_path / "p", tmp_path / "more.so"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True) as running:  # fmt: skip
-        assert running.stdin is not None
-        assert running.stdout is not None
-        tracer = subprocess.Popen(
-            [sys.executable, "-m", "usdtbuild", "trace", "-v", "--graph", "--depth", "2", "-F", "turn", "-F", "leaf",
-             "-F", "more", "--from", "own:begin", "--until", "own:end", "-p", str(running.pid)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert tracer.stdout is not None
-        assert tracer.stderr is not None
-        assert "tracing process" in tracer.stderr.readline()
+    with Started(tmp_path / "p", tmp_path / "more.so") as running:
+        wanted = ["-F", "turn", "-F", "leaf", "-F", "more", "--from", "own:begin", "--until", "own:end"]
+        tracer = tracing("--graph", "--depth", 2, *wanted, "-p", running.pid)
         for _ in range(5):
-            running.stdin.write("go\n")
-            running.stdin.flush()
-            assert running.stdout.readline()
-        running.stdin.close()
+            running.tell("go")
+            assert running.line()
+        running.end()
         out, errors = tracer.communicate(timeout=60)
     assert running.returncode == 0
     assert tracer.returncode == 0, errors
@@ -391,9 +383,7 @@ def test_a_name_that_is_not_there_is_said_at_once(run: Any, tmp_path: Path, opti
     run("gcc", "-O2", "-fpatchable-function-entry=7,5", "waits.c", "-o", "waits", cwd=tmp_path)
     more = ["--engine", "patch"] if engine == "patch" else []
     words = [sys.executable, "-m", "usdtbuild", "trace", *more, "--report", option, "--", str(tmp_path / "waits")]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as traced:
+    with Started(*words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as traced:
         assert traced.stderr is not None
         said = next(line for line in traced.stderr if "laef" in line)  # the program waits meanwhile
         shown = option if "graph" in option else option.replace("=", " ")

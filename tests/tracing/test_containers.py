@@ -14,13 +14,14 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.started import Started, children_of, ready, tracing, wait_for
 
 from .conftest import SOURCES
 
@@ -51,10 +52,7 @@ def threads(pid: int) -> list[int]:
 def fires(pid: int) -> None:
     """Let a process fire all that it does at once."""
     os.kill(pid, signal.SIGHUP)
-    until = time.monotonic() + 60
-    while "done" not in Path(f"/proc/{pid}/comm").read_text():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_for(lambda: "done" in Path(f"/proc/{pid}/comm").read_text())
 
 
 Container = Callable[..., int]
@@ -73,19 +71,15 @@ def alone(need: Any) -> list[Any]:
 @pytest.fixture
 def container(served: Path, need: Any, alone: list[Any], tmp_path: Path) -> Iterator[Container]:
     """Start the program as process 1 of namespaces of its own, where alone its file is; return its number here."""
-    begun: list[subprocess.Popen[bytes]] = []
+    begun: list[Started] = []
     first: list[int] = []
 
     def start(rounds: int = 0, *rights: str) -> int:
         inner = f'mount -t tmpfs none {tmp_path}; cp {served} {tmp_path}/app; exec "$@"'
         program = need("setpriv"), "--no-new-privs", *rights, f"{tmp_path}/app", str(rounds)
         words = [*alone, "sh", "-ec", inner, "sh", *program]
-        begun.append(subprocess.Popen(words, stdout=subprocess.PIPE))
-        pid = begun[-1].pid
-        stdout = begun[-1].stdout
-        assert stdout is not None
-        assert stdout.readline() == b"ready\n"
-        first.append(int(Path(f"/proc/{pid}/task/{pid}/children").read_text()))
+        begun.append(ready(*words))
+        first.extend(children_of(begun[-1].pid))
         return first[-1]
 
     yield start
@@ -101,13 +95,9 @@ def test_processes_and_threads_have_their_numbers_of_here(
 ) -> None:
     """In its container the process is number 1, and that is what it writes down."""
     pid, hits = container(ROUNDS), tmp_path / "hits.jsonl"
-    words = [*TRACE, "-v", "--engine", engine, "-o", str(hits), "-p", str(pid)]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as trace:
-        assert trace.stderr is not None
-        assert trace.stderr.readline().startswith("usdtbuild: tracing")
+    with tracing("--engine", engine, "-o", hits, "-p", pid) as trace:
         fires(pid)
-        trace.send_signal(signal.SIGINT)
-        assert "damaged" not in trace.stderr.read()
+        assert "damaged" not in trace.interrupt()[1]
     found = [json.loads(line) for line in hits.read_text().splitlines()]
     assert Counter((one["pid"], one["tid"]) for one in found) == {(pid, tid): 2 * ROUNDS for tid in threads(pid)}
     assert len({(one["tid"], one["args"]["worker"]) for one in found}) == 2
@@ -118,13 +108,10 @@ def test_filters_and_tables_mean_the_numbers_of_here(engine: str, container: Con
     pid = container(ROUNDS)
     other, wanted = threads(pid)
     tables = "--by", "process,thread", "--latency", "begin", "done"
-    words = [*TRACE, "-v", "--engine", engine, "--filter", f"process == {pid} and thread != {other}", *tables]
-    with subprocess.Popen([*words, "-p", str(pid)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trace:
-        assert trace.stderr is not None
-        assert trace.stderr.readline().startswith("usdtbuild: tracing")
+    words = ["--engine", engine, "--filter", f"process == {pid} and thread != {other}", *tables, "-p", pid]
+    with tracing(*words) as trace:
         fires(pid)
-        trace.send_signal(signal.SIGINT)
-        shown, said = trace.communicate(timeout=60)
+        shown, said = trace.interrupt()
     rows = re.findall(r"^ *(\d+) .* (\d+), (\d+)$", shown, re.MULTILINE)
     assert rows == [(str(ROUNDS), str(pid), str(wanted))], shown + said
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.started import TRACE, Started, children_of, code_of, ready, wait_for
 from usdtbuild.tracing import stops
 from usdtbuild.tracing.errors import LateError, TracerError
 from usdtbuild.tracing.hosts import HOST
@@ -67,16 +68,10 @@ def restless(run: Any, need: Any, tmp_path_factory: Any) -> Path:
 
 def test_threads_that_begin_while_others_are_seized(restless: Path) -> None:
     """The kernel seizes those that a seized thread starts; they are nobody else's."""
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([restless], text=True, **pipes) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            words = [sys.executable, "-c", SEIZE, str(process.pid)]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
-            process.communicate("\n", timeout=60)
-        finally:
-            process.kill()
+    with ready(restless) as process:
+        words = [sys.executable, "-c", SEIZE, str(process.pid)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+        process.end("\n")
     assert (done.returncode, done.stderr, process.returncode) == (0, "", 0)
 
 
@@ -136,22 +131,18 @@ def test_a_signal_that_comes_while_a_breakpoint_is_stepped_over_waits(run: Any, 
 
 def test_memory_of_programs_that_have_ended_is_given_back(scene: Callable[..., Path]) -> None:
     """The tracer's, for each program that a shell has started and that had probes."""
-    words = [sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:*", "--"]
     script = f'for i in 1 2 3 4 5 6 7 8; do "{scene("pie")}" 5; done; echo ready; read line'
-    pipe = subprocess.PIPE
-    with subprocess.Popen([*words, "sh", "-c", script], stdin=pipe, stdout=pipe, text=True) as tracer:
-        assert tracer.stdout is not None
-        while tracer.stdout.readline() not in {"ready\n", ""}:
+    with Started(*TRACE, "-P", "scene:*", "--", "sh", "-c", script) as tracer:
+        while tracer.line() not in {"ready\n", ""}:
             pass
-        (worker,) = Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read_text().split()
-        deadline = time.monotonic() + 20
-        while (left := _memory_files(worker)) > 1 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        tracer.communicate("\n", timeout=60)
-    assert (left, tracer.returncode) == (1, 0)  # the shell's own, which tells of libraries
+        (worker,) = children_of(tracer.pid)
+        wait_for(lambda: _memory_files(worker) <= 1, seconds=20)
+        assert _memory_files(worker) == 1  # the shell's own, which tells of libraries
+        tracer.end("\n")
+    assert tracer.returncode == 0
 
 
-def _memory_files(pid: str) -> int:
+def _memory_files(pid: int) -> int:
     found = set()
     for one in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
@@ -186,10 +177,7 @@ def test_whose_group_has_a_process_that_stands_is_left_alone(words: tuple[str, .
     script = f"sleep 60 & kill -STOP $!; {trace} >/dev/null 2>&1; sleep 1.2; echo done; kill -9 $!"
     begun = f"sh -c {shlex.quote(script)} > {shlex.quote(str(tmp_path / 'said'))} 2>&1 &"
     subprocess.run(["sh", "-c", begun], start_new_session=True, check=True)
-    deadline = time.monotonic() + 30
-    while "done" not in (found := (tmp_path / "said").read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert "done" in found
+    wait_for(lambda: "done" in (tmp_path / "said").read_text(), "the group is done", seconds=30)
 
 
 def test_a_signal_ends_a_traced_program(usdtbuild: Any) -> None:
@@ -241,20 +229,13 @@ def crowd(run: Any, need: Any, tmp_path_factory: Any) -> Path:
     return folder / "crowd"
 
 
-def code_of(pid: int, program: Path) -> bytes:
-    one = next(one for one in areas(pid) if one.name == str(program) and "x" in one.flags)
-    with contextlib.closing(Memory(pid)) as memory:
-        return memory.read(one.start, one.end - one.start)
-
-
 @contextlib.contextmanager
-def amid_arming(words: list[str], program: Path, pid: int = 0) -> Iterator[subprocess.Popen[str]]:
+def amid_arming(words: list[Any], program: Path, pid: int = 0) -> Iterator[Started]:
     """Trace by breakpoints, in the body of the `with` from when some of 20,000 are there."""
-    pipe, words = subprocess.PIPE, [sys.executable, "-m", "usdtbuild", "trace", "--engine", "trap", *words]
     before = b""
-    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as tracer:
+    with Started(*TRACE, "--engine", "trap", *words, stdin=None, stderr=subprocess.PIPE) as tracer:
         while tracer.poll() is None:
-            with contextlib.suppress(OSError, StopIteration):  # not there yet
+            with contextlib.suppress(OSError):  # not there yet
                 found = code_of(pid or int(running(program)[0]), program) if pid or running(program) else b""
                 if found != (before := before or found):
                     break
@@ -269,12 +250,10 @@ def test_a_signal_while_a_process_is_armed_ends_the_trace_without_a_result(
     crowd: Path, tmp_path: Path, number: int
 ) -> None:
     (tmp_path / "hits.csv").write_text("before")
-    words = ["--count", "-F", "one*", "-o", str(tmp_path / "hits.csv"), "-p"]
-    with subprocess.Popen([crowd], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with ready(crowd) as process:
         before = code_of(process.pid, crowd)
-        with amid_arming([*words, str(process.pid)], crowd, process.pid) as tracer:
+        words = ["--count", "-F", "one*", "-o", tmp_path / "hits.csv", "-p", process.pid]
+        with amid_arming(words, crowd, process.pid) as tracer:
             tracer.send_signal(number)
             told = tracer.communicate(timeout=60)
         after, is_running = code_of(process.pid, crowd), process.poll() is None
@@ -286,7 +265,7 @@ def test_a_signal_while_a_process_is_armed_ends_the_trace_without_a_result(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_command_is_armed_ends_that_too(crowd: Path, number: int) -> None:
-    with amid_arming(["--count", "-F", "one*", "--", str(crowd)], crowd) as tracer:
+    with amid_arming(["--count", "-F", "one*", "--", crowd], crowd) as tracer:
         tracer.send_signal(number)
         told = tracer.communicate(timeout=60)
     assert (told, tracer.returncode) == (("", ENDED_EARLY), 130 if number == signal.SIGINT else -number)
@@ -318,19 +297,14 @@ def test_processes_that_outlive_the_program_are_named(count: int, said: str, usd
 def test_a_command_that_ends_when_the_trace_has_ended_already_has_its_own_code(numbered: Path) -> None:
     """Ctrl-C ends the trace, and the command runs on, and ends while what was seen is written."""
     command = ["sh", "-c", 'exec "$0" "$@" >/dev/null', numbered, "1", "fire", "20000", "wait", "kill"]
-    words = [sys.executable, "-m", "usdtbuild", "trace", "-P", "last:*", "--", *command]
-    pipe = subprocess.PIPE
-    with subprocess.Popen([*map(str, words)], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as tracer:
-        assert tracer.stdin is not None
-        assert tracer.stdout is not None
-        tracer.stdout.readline()  # all others wait, since the pipe has no room for them
+    with Started(*TRACE, "-P", "last:*", "--", *command, stderr=subprocess.PIPE) as tracer:
+        tracer.line()  # all others wait, since the pipe has no room for them
         (pid,) = running(numbered)
         worker = status_field(int(pid), "PPid")
         tracer.send_signal(signal.SIGINT)
         while status_field(int(pid), "PPid") == worker:
             time.sleep(0.01)
-        tracer.stdin.write("\n" * 2)
-        tracer.stdin.flush()
+        tracer.tell("\n")
         while running(numbered):
             time.sleep(0.01)
         _, said = tracer.communicate(timeout=60)
@@ -341,13 +315,10 @@ def test_what_asks_for_nonsense_ends_the_program_that_was_started_for_it(
     scene: Callable[..., Path], tmp_path: Path
 ) -> None:
     program = shutil.copy(scene("pie"), tmp_path / "scene")
-    words = [sys.executable, "-m", "usdtbuild", "trace", "--filter", "nosuch == 1", "--count", "--"]
-    with subprocess.Popen([*words, program, "1", "1", "wait"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as traced:
+    words = [*TRACE, "--filter", "nosuch == 1", "--count", "--", program, "1", "1", "wait"]
+    with Started(*words, stdout=None, stderr=subprocess.PIPE) as traced:
         assert traced.wait(60) == 2
-        deadline = time.monotonic() + 20
-        while running(program) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert running(program) == []
+        wait_for(lambda: not running(program), "the program has ended", seconds=20)
 
 
 # Traces a program, kills those that fork, and waits for their children, which become its own: how many were there, and
@@ -408,10 +379,7 @@ def test_children_of_killed_processes_live_on(engine: str, kills_first: bool, ru
 
 def test_who_asks_for_the_end_again_waits_for_nobody(scene: Callable[..., Path]) -> None:
     """The worker may have much to say, and not hear him before it has said that."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "ready\n"
+    with ready(scene("pie"), 5, 1, "wait") as program:
         with Session(Job(Wanted(probes=("scene:*",)), pids=(program.pid,))) as session:
             session.start()
             tracer = int(status_field(program.pid, "TracerPid"))
@@ -428,7 +396,7 @@ def test_who_asks_for_the_end_again_waits_for_nobody(scene: Callable[..., Path])
             assert not asked.is_alive()
             for _ in session.batches():
                 pass
-        program.communicate("\n", timeout=60)
+        program.end("\n")
 
 
 def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -485,13 +453,10 @@ print("over")
 
 
 def test_the_worker_hears_that_the_front_is_gone_while_it_looks_things_up(scene: Callable[..., Path]) -> None:
-    pipe = subprocess.PIPE
-    with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "ready\n"
+    with ready(scene("pie"), 5, 1, "wait") as program:
         words = [sys.executable, "-c", LOOKING, str(program.pid)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-        output, _ = program.communicate("\n", timeout=60)
+        output = program.end("\n")
     assert (done.stdout, done.stderr, output) == ("over\n", "", "wrong=0 guarded=0\n")
 
 
@@ -561,13 +526,10 @@ def test_arming_ends_on_time_however_much_there_is(
     scene: Callable[..., Path], slow: tuple[str, ...], said: str
 ) -> None:
     """What was armed by then is put back: the program runs on as if nothing had been."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "ready\n"
+    with ready(scene("pie"), 5, 1, "wait") as program:
         words = [sys.executable, "-c", SLOW, str(program.pid), *slow]
         done = subprocess.run(words, capture_output=True, text=True, timeout=50, check=False)
-        output, _ = program.communicate("\n", timeout=60)
+        output = program.end("\n")
     assert re.search(f"armed: {said}, and all was put back", done.stdout), done
     assert output == "wrong=0 guarded=0\n"
 
@@ -575,20 +537,14 @@ def test_arming_ends_on_time_however_much_there_is(
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 def test_a_trace_ends_on_time_however_late_its_front_is(scene: Callable[..., Path], engine: str) -> None:
     """The program is let go of while records wait to be taken."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "ready\n"
+    with ready(scene("pie"), 5, 1, "wait") as program:
         with Session(Job(Wanted(probes=("scene:*",)), engine=engine, pids=(program.pid,), duration=0.5)) as session:
             session.start()
             assert status_field(program.pid, "TracerPid") != "0"
-            deadline = time.monotonic() + 20
-            while status_field(program.pid, "TracerPid") != "0":
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_for(lambda: status_field(program.pid, "TracerPid") == "0", seconds=20)
             for _ in session.batches():
                 pass
-        output, _ = program.communicate("\n", timeout=60)
+        output = program.end("\n")
     assert output == "wrong=0 guarded=0\n"
 
 
@@ -608,11 +564,8 @@ def test_a_killed_trace_leaves_no_file_beside_its_output(scene: Callable[..., Pa
         os.close(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR))
     except OSError:
         pytest.skip("this file system has no files without a name")
-    pipe = subprocess.PIPE
-    words = [sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:*", "-o", str(tmp_path / "out.jsonl"), "--"]
-    with subprocess.Popen([*words, scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as tracer:
-        assert tracer.stdout is not None
-        assert tracer.stdout.readline() == "ready\n"
+    words = ["-P", "scene:*", "-o", tmp_path / "out.jsonl", "--", scene("pie"), "5", "1", "wait"]
+    with ready(*TRACE, *words) as tracer:
         tracer.kill()
     assert list(tmp_path.iterdir()) == []
 
@@ -718,13 +671,9 @@ def test_stops_that_follow_each_other_leave_time_for_what_they_interrupt(interru
 def test_a_process_that_cannot_be_put_back_keeps_no_other_one_waiting() -> None:
     """Behind a killed worker a breakpoint is taken out at once, though another process is a zombie by then."""
     told, held = os.pipe()
-    pipe = subprocess.PIPE
-    with subprocess.Popen(["sleep", "60"]) as zombie, subprocess.Popen(["cat"], stdin=pipe, stdout=pipe) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b"loaded\n")
-        process.stdin.flush()
-        process.stdout.readline()
+    with Started("sleep", 60) as zombie, Started("cat") as process:
+        process.tell("loaded")
+        process.line()
         address = next(one.start for one in areas(process.pid) if one.flags == "r-xp" and one.inode)
         keeper, memory = Keeper(), Memory(process.pid)
         before = memory.read(address, 8)

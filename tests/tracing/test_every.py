@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.started import TRACE, Started
 from tests.test_json import conforms
 from usdtbuild.tracing.measures import Cell, Measure, Table, Tables, Unpaired, added, class_of, parts, since
 
@@ -205,19 +205,14 @@ def test_text_has_a_table_for_each_interval_and_one_of_all(every: Callable[..., 
 
 
 def test_lines_arrive_in_a_pipe_while_the_program_runs(program: Path, unprivileged: list[str]) -> None:
-    words = [*unprivileged, sys.executable, "-m", "usdtbuild", "trace", "-P", "tick", "--json", "--every", "50ms"]
-    traced = subprocess.Popen([*unprivileged, program, "1", "600.0"])
-    try:
-        with subprocess.Popen([*words, "-p", str(traced.pid)], stdout=subprocess.PIPE, text=True) as running:
-            assert running.stdout is not None
-            lines = [json.loads(running.stdout.readline()) for _ in range(3)]
+    words = [*unprivileged, *TRACE, "-P", "tick", "--json", "--every", "50ms"]
+    with Started(*unprivileged, program, 1, 600.0, stdout=None) as traced:
+        with Started(*words, "-p", traced.pid, stdin=None) as running:
+            lines = [json.loads(running.line()) for _ in range(3)]
             assert running.poll() is None
-            running.send_signal(signal.SIGINT)
-            rest = running.stdout.read()
+            rest, _ = running.interrupt()
         assert traced.poll() is None
-    finally:
         traced.kill()
-        traced.wait()
     seen = [*lines, *map(json.loads, rest.splitlines())]
     assert sum(one["counts"]["every:tick"] for one in seen[:-1]) == seen[-1]["counts"]["every:tick"] > 0
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.started import Started, tracing
 
 from .conftest import built_with_probes
 
@@ -82,13 +82,9 @@ def test_nor_is_one_where_texts_are_compared_and_are_keys(blind: Path, usdtbuild
 
 
 def test_the_heap_of_a_process_that_runs_already(blind: Path, tmp_path: Path) -> None:
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([blind, "wait"], **pipes) as process:
-        pid = process.stdout.readline().strip()  # type: ignore[union-attr]
-        words = "trace", "-v", "-P", "heap:*", "-o", str(tmp_path / "x.jsonl"), "-p", pid
-        tracer = subprocess.Popen([sys.executable, "-m", "usdtbuild", *words], stderr=subprocess.PIPE, text=True)
-        assert "tracing process" in tracer.stderr.readline()  # type: ignore[union-attr]
-        process.communicate("\n", timeout=60)
+    with Started(blind, "wait") as process:
+        tracer = tracing("-P", "heap:*", "-o", tmp_path / "x.jsonl", "-p", process.line().strip())
+        process.end("\n")
         _, errors = tracer.communicate(timeout=60)
     assert (process.returncode, tracer.returncode) == (0, 0), errors
     assert texts((tmp_path / "x.jsonl").read_text()) == ["elsewhere", *KNOWN, "unreadable"]

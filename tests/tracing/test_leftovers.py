@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.started import TRACE, Started, children_of, code_of, ready, wait_for
 from usdtbuild.tracing.maps import PAGE, Area, Memory, areas
 from usdtbuild.tracing.model import RECORD, Target
 from usdtbuild.tracing.patch import journal
@@ -101,15 +102,10 @@ def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def running(program: Path, request: Any) -> Iterator[subprocess.Popen[str]]:
-    pipe = subprocess.PIPE
-    with subprocess.Popen([program, *getattr(request, "param", [])], stdin=pipe, stdout=pipe, text=True) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            yield process
-        finally:
-            process.kill()
+def running(program: Path, request: Any) -> Iterator[Started]:
+    with ready(program, *getattr(request, "param", [])) as process:
+        yield process
+        process.kill()
 
 
 @contextlib.contextmanager
@@ -172,17 +168,13 @@ def test_a_site_of_a_single_nop_is_patched_again_by_each_trace(tmp_path: Path, r
     usdtbuild("header", "single.d", "-o", "single.h", cwd=tmp_path)
     run("gcc", "-O2", "single.c", "-o", "single", cwd=tmp_path)
     told = []
-    with subprocess.Popen([tmp_path / "single"], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            for more in (["--latency", "start", "done", "--duration=0.2"], *[["--limit=3"]] * 4):
-                done = usdtbuild("trace", "-p", str(process.pid), *more)
-                assert done.stdout.count(" single:") == 3 or "--latency" in more
-                told.append(sorted(line for line in done.stderr.splitlines() if "watched by" in line))
-            assert process.poll() is None
-        finally:
-            process.kill()
+    with ready(tmp_path / "single") as process:
+        for more in (["--latency", "start", "done", "--duration=0.2"], *[["--limit=3"]] * 4):
+            done = usdtbuild("trace", "-p", str(process.pid), *more)
+            assert done.stdout.count(" single:") == 3 or "--latency" in more
+            told.append(sorted(line for line in done.stderr.splitlines() if "watched by" in line))
+        assert process.poll() is None
+        process.kill()
     assert all(one == told[1] for one in told[2:]), told
 
 
@@ -221,7 +213,7 @@ def test_forty_traces_of_different_probes_leave_what_two_leave(running: Any) -> 
     mappings, spaces = zip(*sizes)
     assert max(mappings[2:]) <= max(mappings[:2]) + 6
     assert max(spaces[2:]) <= max(spaces[:2]) + 1024
-    assert running.communicate("x\n", timeout=60)[0] == "well\n"
+    assert running.end("x\n") == "well\n"
 
 
 def test_what_takes_over_the_code_of_another_trace_goes_with_it(running: Any) -> None:
@@ -248,10 +240,10 @@ def test_what_a_coroutine_goes_back_to_stays(running: Any) -> None:
                 running.stdin.flush()
                 time.sleep(0.02)
                 signal.pidfd_send_signal(leader, signal.SIGUSR1)
-                assert running.stdout.readline() == "back\n"
+                assert running.line() == "back\n"
 
         in_another_process(interrupt)
-    assert running.communicate("x\n", timeout=60)[0] == "well\n"
+    assert running.end("x\n") == "well\n"
 
 
 FORKS = r"""
@@ -292,23 +284,19 @@ def forks(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.parametrize("how", ["ends", "worker", "all"])
 def test_children_that_live_on_have_nothing_left_in_them(how: str, forks: Path, usdtbuild: Any) -> None:
     """They share the journal with the process that forked them, which is put back as well."""
-    words = [sys.executable, "-m", "usdtbuild", "trace", "--count", "-o", os.devnull, "-p"]
-    with subprocess.Popen([forks], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        semaphore, pids = int(process.stdout.readline(), 16), [process.pid]
-        before = _code(process.pid, forks)
+    with Started(forks) as process:
+        semaphore, pids = int(process.line(), 16), [process.pid]
+        before = code_of(process.pid, forks)
         try:
-            with subprocess.Popen([*words, str(process.pid)], stderr=subprocess.DEVNULL) as tracer:
-                _until(lambda: _semaphore(process.pid, semaphore) == 1)
+            with Started(*TRACE, "--count", "-o", os.devnull, "-p", process.pid, stderr=subprocess.DEVNULL) as tracer:
+                wait_for(lambda: _semaphore(process.pid, semaphore) == 1)
                 for _ in range(2):
-                    process.stdin.write("\n")
-                    process.stdin.flush()
-                    pids.append(int(process.stdout.readline()))
-                _until(lambda: all(_code(pid, forks) != before for pid in pids))
-                children = Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read_text().split()
+                    process.tell()
+                    pids.append(int(process.line()))
+                wait_for(lambda: all(code_of(pid, forks) != before for pid in pids))
+                children = children_of(tracer.pid)
                 killed = children if how == "worker" else [*_below(tracer.pid), tracer.pid] if how == "all" else []
-                for pid in map(int, killed):
+                for pid in killed:
                     os.kill(pid, signal.SIGKILL)
                 if how == "ends":
                     tracer.send_signal(signal.SIGINT)
@@ -316,9 +304,9 @@ def test_children_that_live_on_have_nothing_left_in_them(how: str, forks: Path, 
             if how == "all":  # the next traces put it back, whichever process they are of
                 for pid in (pids[1], pids[0], pids[2]):
                     usdtbuild("trace", "--count", "--duration", "0.1", "-p", str(pid))
-                assert [_code(pid, forks) == before for pid in pids] == [True] * 3
+                assert [code_of(pid, forks) == before for pid in pids] == [True] * 3
                 return
-            assert [_code(pid, forks) == before for pid in pids] == [True] * 3
+            assert [code_of(pid, forks) == before for pid in pids] == [True] * 3
             assert [_semaphore(pid, semaphore) for pid in pids] == [0] * 3
         finally:
             process.kill()
@@ -326,25 +314,12 @@ def test_children_that_live_on_have_nothing_left_in_them(how: str, forks: Path, 
                 os.kill(pid, signal.SIGKILL)
 
 
-def _code(pid: int, program: Path) -> bytes:
-    one = next(one for one in areas(pid) if one.name == str(program) and "x" in one.flags)
-    with contextlib.closing(Memory(pid)) as memory:
-        return memory.read(one.start, one.end - one.start)
-
-
 def _semaphore(pid: int, address: int) -> int:
     with contextlib.closing(Memory(pid)) as memory:
         return memory.word(address, 2) or 0
 
 
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def _below(pid: int) -> list[int]:
     """The processes below one, those that were started last first."""
-    found = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    found = children_of(pid)
     return [*(below for one in found for below in _below(one)), *found]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import mmap
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -20,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from tests.started import Started, code_of
 from usdtbuild.tracing.hosts import HOST
-from usdtbuild.tracing.maps import Memory, areas
 from usdtbuild.tracing.patch.code import GONE, RINGS, Shape
 from usdtbuild.tracing.patch.rings import Rings
 from usdtbuild.tracing.running import status_field
@@ -86,45 +84,30 @@ def test_a_tracer_that_stands_still_is_not_waited_for_beyond_the_time(
     assert not Path(f"/proc/{pid}").exists()
 
 
-def code_of(pid: int) -> bytes:
-    """Return the code of a process' program."""
-    with contextlib.closing(Memory(pid)) as memory:
-        program = str(Path(f"/proc/{pid}/exe").readlink())
-        return b"".join(memory.read(one.start, one.end - one.start) for one in areas(pid)
-                        if one.name == program and "x" in one.flags)  # fmt: skip
-
-
 def waits_for_room(pid: int) -> bool:
     """Whether a thread of a process is in a futex(2)."""
     calls = (one.read_text("ascii").split()[0] for one in Path(f"/proc/{pid}/task").glob("*/syscall"))
     return str(HOST.kernel.numbers["futex"]) in calls
 
 
-def test_a_tracer_that_is_killed_is_not_waited_for_and_the_code_is_as_it_was(
-    numbered: Path,
-) -> None:
-    program = [str(numbered), "1", "wait", "fire", "200000", "wait"]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout is not None
-        assert started.stdin is not None
-        assert [started.stdout.readline() for _ in range(2)][1] == "waiting\n"
-        before = code_of(started.pid)
+def test_a_tracer_that_is_killed_is_not_waited_for_and_the_code_is_as_it_was(numbered: Path) -> None:
+    with Started(numbered, 1, "wait", "fire", 200_000, "wait") as started:
+        assert [started.line() for _ in range(2)][1] == "waiting\n"
+        before = code_of(started.pid, numbered)
         trace = Running([], *TINY, "--lossless", "3s", "-p", started.pid)
-        while code_of(started.pid) == before:
+        while code_of(started.pid, numbered) == before:
             time.sleep(0.01)
         worker = worker_of(started.pid)
         os.kill(worker, signal.SIGSTOP)
-        started.stdin.write("\n")
-        started.stdin.flush()
+        started.tell()
         while not waits_for_room(started.pid):
             time.sleep(0.01)
         os.kill(worker, signal.SIGKILL)
-        assert [started.stdout.readline() for _ in range(2)][1] == "waiting\n"
+        assert [started.line() for _ in range(2)][1] == "waiting\n"
         trace.end(code=1)
-        assert code_of(started.pid) == before
-        started.stdin.write("\n")
-        started.stdin.close()
-        assert started.wait() == 0
+        assert code_of(started.pid, numbered) == before
+        started.end("\n")
+        assert started.returncode == 0
 
 
 def test_a_program_that_gets_a_filter_of_system_calls_does_not_wait() -> None:
@@ -147,9 +130,8 @@ def test_a_program_that_gets_a_filter_of_system_calls_does_not_wait() -> None:
         waiting.look([os.getpid()], [(0, engine)])
         rings.collect(lambda raw: True)
         assert ctypes.c_uint64.from_buffer_copy(data, GONE).value == (status_field(os.getpid(), "Seccomp") != "0")
-        with subprocess.Popen([sys.executable, "-c", install], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"installed\n"
+        with Started(sys.executable, "-c", install) as child:
+            assert child.line() == "installed\n"
             waiting.look([child.pid], [(0, engine)])
             child.communicate()
         rings.collect(lambda raw: True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.tracing.maps import Memory, areas
+from tests.started import Started, code_of, ready, wait_for
 from usdtbuild.tracing.running import status_field
 from usdtbuild.tracing.tracees import WORKER, _described
 
@@ -229,10 +229,7 @@ def test_what_is_left_of_a_killed_trace_is_not_taken_for_who_adopted_it() -> Non
     try:
         if status_field(pid, "PPid") != "1":
             pytest.skip("orphans are adopted by another process than the first")
-        deadline = time.monotonic() + 60
-        while status_field(pid, "Name") != WORKER:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: status_field(pid, "Name") == WORKER)
         assert _described(pid).startswith("what is left of a trace that was killed (process ")
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -246,22 +243,13 @@ def test_site_that_bpftrace_watches_is_left_to_it(scene: Any, bpftrace: str, eng
     running = Running(program, 30, 2)
     # Not by -p, with which bpftrace 0.27 counts each hit twice.
     script = f"usdt:{program}:scene:last /pid == {running.process.pid}/ {{ @hits = count(); }}"
-    words = [bpftrace, "-e", script]
-    other = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        tracer = None
-        deadline = time.monotonic() + 60
-        while not _has_breakpoint(running.process.pid, program, "last"):
-            assert other.poll() is None, other.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+    with Started(bpftrace, "-e", script, stdin=None, stderr=subprocess.PIPE) as other:
+        wait_for(lambda: _has_breakpoint(running.process.pid, program, "last") or other.poll() is not None)
+        assert other.poll() is None, other.communicate()
         tracer = watch(running.process.pid, "--count", "--engine", engine)
         assert running.end() == "wrong=0 guarded=60\n"
         output, errors = tracer.communicate(timeout=60)
-    finally:
-        if other.poll() is None:
-            other.send_signal(signal.SIGINT)
-        counted, _ = other.communicate(timeout=60)
+        counted, _ = other.interrupt()
     assert "@hits: 60" in counted
     assert re.search(r"not traced: scene:last at 0x[0-9a-f]+: a breakpoint is there already", errors)
     assert "60  scene:text" in output
@@ -351,29 +339,22 @@ def test_somebody_else_comes_to_what_is_within_a_jump(
     behind: Path, bpftrace: str, ours: tuple[str, ...], counted: str, theirs: str
 ) -> None:
     """The kernel's breakpoint changes where the jump leads; both see every hit, and the program gets what it had."""
-    pipe = subprocess.PIPE
-    program = subprocess.Popen([behind], stdin=pipe, stdout=pipe, text=True)
-    assert program.stdin is not None
-    assert program.stdout is not None
-    assert program.stdout.readline() == "ready\n"
-    code = _code(program.pid, behind)
+    program = ready(behind)
+    code = code_of(program.pid, behind)
     tracer = watch(program.pid, "--count", "--engine", "patch", *ours)
-    armed = _code(program.pid, behind)
+    armed = code_of(program.pid, behind)
     other = _counting(bpftrace, theirs.format(behind), program.pid)
     try:
         _wait_until_in_place(other)
-        assert _code(program.pid, behind) != armed
+        assert code_of(program.pid, behind) != armed
         outputs = []
         for step in range(3):
-            program.stdin.write("\n")
-            program.stdin.flush()
-            outputs.append(program.stdout.readline())
+            program.tell()
+            outputs.append(program.line())
             if step == 0:
-                tracer.send_signal(signal.SIGINT)
-                output, errors = tracer.communicate(timeout=60)
+                output, errors = tracer.interrupt()
             elif step == 1:
-                other.send_signal(signal.SIGINT)
-                said, _ = other.communicate(timeout=60)
+                said, _ = other.interrupt()
     finally:
         other.kill()
         tracer.kill()
@@ -381,7 +362,7 @@ def test_somebody_else_comes_to_what_is_within_a_jump(
     assert f"500  {counted}\n" in output
     assert "not traced" not in errors
     assert "@hits: 1000" in said
-    assert _code(program.pid, behind) == code
+    assert code_of(program.pid, behind) == code
     program.communicate(timeout=60)
     assert program.returncode == 0
 
@@ -391,23 +372,17 @@ def test_somebody_else_who_comes_to_an_armed_site_takes_its_hits_which_is_said(
     behind: Path, bpftrace: str, engine: str, tmp_path: Path
 ) -> None:
     """Also if he is gone, and the program has ended, before the trace does. The count looked like all hits."""
-    pipe, file = subprocess.PIPE, tmp_path / "counts.json"
-    program = subprocess.Popen([behind], stdin=pipe, stdout=pipe, text=True)
-    assert program.stdin is not None
-    assert program.stdout is not None
-    assert program.stdout.readline() == "ready\n"
+    program, file = ready(behind), tmp_path / "counts.json"
     tracer = watch(program.pid, "--count", "--engine", engine, "-P", "behind:two", "-o", str(file))
     other = _counting(bpftrace, f"usdt:{behind}:behind:two", program.pid)
     try:
         for step in range(3):
-            program.stdin.write("\n")
-            program.stdin.flush()
-            assert program.stdout.readline()
+            program.tell()
+            assert program.line()
             if step == 0:
                 _wait_until_in_place(other)
             elif step == 1:
-                other.send_signal(signal.SIGINT)
-                other.communicate(timeout=60)
+                other.interrupt()
             time.sleep(1.5)
         program.communicate(timeout=60)
         output, errors = tracer.communicate(timeout=60)
@@ -419,27 +394,15 @@ def test_somebody_else_who_comes_to_an_armed_site_takes_its_hits_which_is_said(
     assert '"exact": false' in file.read_text()
 
 
-def _counting(bpftrace: str, where: str, pid: int) -> subprocess.Popen[str]:
+def _counting(bpftrace: str, where: str, pid: int) -> Started:
     """Start a bpftrace that counts a process' hits of a place."""
     script = f'{where} /pid == {pid}/ {{ @hits = count(); }} interval:ms:50 {{ printf("tick\\n"); }}'
-    words = [bpftrace, "-B", "line", "-e", script]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Started(bpftrace, "-B", "line", "-e", script, stdin=None, stderr=subprocess.PIPE)
 
 
-def _wait_until_in_place(other: subprocess.Popen[str]) -> None:
-    assert other.stdout is not None
-    while other.stdout.readline() not in {"tick\n", ""}:
+def _wait_until_in_place(other: Started) -> None:
+    while other.line() not in {"tick\n", ""}:
         pass
-
-
-def _code(pid: int, program: Path) -> bytes:
-    """Return the code of a program's own file, as a process has it now."""
-    (area,) = [one for one in areas(pid) if one.name == str(program) and one.flags == "r-xp"]
-    memory = Memory(pid)
-    try:
-        return memory.read(area.start, area.end - area.start)
-    finally:
-        memory.close()
 
 
 def _has_breakpoint(pid: int, program: Path, probe: str) -> bool:
@@ -463,18 +426,11 @@ def test_program_that_only_its_own_mount_namespace_has(
     hidden.mkdir()
     script = f'mount -t tmpfs none "{hidden}" && cp "{scene("pie")}" "{hidden}/scene" && exec "{hidden}/scene" 5 1 wait'
     words = [need("unshare"), "--mount", "sh", "-c", script]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with ready(*words) as process:
         assert not (hidden / "scene").exists()
         tracer = watch(process.pid, "--engine", engine)
-        output, _ = process.communicate("\n", timeout=60)
-        assert output == "wrong=0 guarded=5\n"
-        check_arguments(parse(tracer.communicate(timeout=60)[0]).hits, 5)
-    finally:
-        process.kill()
-        process.communicate()
+        assert process.end("\n") == "wrong=0 guarded=5\n"
+        check_arguments(parse(tracer.end()).hits, 5)
 
 
 def test_probes_and_calls_side_by_side(counted: Any, run: Any, tmp_path: Path) -> None:

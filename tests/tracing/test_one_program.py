@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.started import Started
+
 from .conftest import SOURCES, built_with_probes
 from .test_interchange import babeltrace
 from .test_otlp import Collector, attributes, collector  # noqa: F401 - a fixture
@@ -102,11 +104,9 @@ def test_by_a_script(language: str, program: Path, usdtbuild: Any, need: Any, ru
     for step in re.findall(r"^ \*     ((?:clang|bpftool|cc) .*)$", script.read_text(), re.MULTILINE):
         need(step.split()[0])
         run("sh", "-ec", step.replace("FILE.c", "watch.c"), cwd=tmp_path)
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one, \
-            (tmp_path / "shown").open("w+") as shown:  # fmt: skip
+    with Started(program) as one, (tmp_path / "shown").open("w+") as shown:
         tracer = subprocess.Popen([*words, str(one.pid)], stdout=shown, stderr=shown)
-        assert one.stdout is not None
-        own = one.stdout.readline()  # it waits for the script
+        own = one.line()  # it waits for the script
         tracer.send_signal(signal.SIGINT)
         tracer.wait(60)
         one.communicate("\n")

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.started import Started
+
 SOURCES = Path(__file__).resolve().parent / "sources"
 
 
@@ -178,9 +180,8 @@ def test_what_makes_no_sense_with_a_program_is_found_before_it_begins(
 
 
 def test_children_that_run_already_are_told_of(usdtbuild: Any) -> None:
-    with subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE) as shell:
-        assert shell.stdout is not None
-        shell.stdout.readline()
+    with Started("sh", "-c", "sleep 60 & echo; wait") as shell:
+        shell.line()
         said = usdtbuild("trace", "-p", str(shell.pid), "--duration", "0.1").stderr
         found = re.search(rf"process {shell.pid} has a child that runs already \((\d+)\)", said)
         shell.kill()
@@ -263,15 +264,12 @@ def test_a_signal_ends_the_trace_and_the_files_are_whole(
     words = [sys.executable, "-m", "usdtbuild", "trace", "-P", "server:*", "-o", "t.jsonl", "-o", "t.json", "-v"]
     program = subprocess.Popen([server, "100000", "1", "1000"])
     try:
-        with subprocess.Popen(
-            [*words, "-p", str(program.pid)], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-        ) as tracer:
-            assert tracer.stderr is not None
-            assert "tracing process" in tracer.stderr.readline()
+        with Started(*words, "-p", program.pid, cwd=tmp_path, stdin=None, stderr=subprocess.PIPE) as tracer:
+            assert "tracing process" in tracer.said()
             time.sleep(0.5)
             assert not (tmp_path / "t.jsonl").exists()
             tracer.send_signal(number)
-            errors = tracer.stderr.read()
+            errors = tracer.communicate()[1]
         assert tracer.returncode == (0 if number == signal.SIGINT else -number), errors
         assert program.poll() is None
     finally:

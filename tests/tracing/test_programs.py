@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.started import TRACE, Started, ready, tracing, wait_for
+
 from .conftest import SOURCES
 
 # Every probe of sys/sdt.h is a single NOP with live code behind it, and its operands are what the compiler had.
@@ -131,31 +133,16 @@ def test_a_program_of_32_bits_is_left_alone_and_that_is_told(
 @pytest.mark.parametrize("times", [6, pytest.param(200, marks=pytest.mark.slow)])
 def test_tracer_killed_at_any_moment(scene: Any, engine: str, times: int) -> None:
     chance = random.Random(times)
-    rounds = "200000" if engine == "patch" else "20000"
-    program = subprocess.Popen(
-        [scene("pie"), rounds, "2", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    program = Started(scene("pie"), 200_000 if engine == "patch" else 20_000, 2, "wait")
     for _ in range(times):
-        words = [
-            sys.executable,
-            "-m",
-            "usdtbuild",
-            "trace",
-            "--engine",
-            engine,
-            "-P",
-            "scene:*",
-            "-p",
-            str(program.pid),
-        ]
+        words = [*TRACE, "--engine", engine, "-P", "scene:*", "-p", str(program.pid)]
         tracer = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(chance.uniform(0.1, 0.7))
         tracer.kill()
         tracer.wait()
     time.sleep(0.5)
-    output, _ = program.communicate("\n", timeout=120)
+    assert program.end("\n", timeout=120) == "ready\nwrong=0 guarded=0\n"
     assert program.returncode == 0
-    assert output == "ready\nwrong=0 guarded=0\n"
 
 
 class Sharing:
@@ -163,34 +150,21 @@ class Sharing:
 
     def __init__(self, run: Any, folder: Path, times: int = 1, *, first: bool = False) -> None:
         run("gcc", "-O1", SOURCES / "vfork.c", "-o", folder / "sharing")
-        words: list[str | Path] = [folder / "sharing", str(times), *(["wait"] if first else [])]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
+        self.process = ready(folder / "sharing", times, *(["wait"] if first else []))
         if not first:
             wait_for(lambda: _system_call(self.process.pid) in {"56", "58", "435"})
 
     def go(self) -> None:
         """Give the one that waits its byte."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        self.process.tell()
 
     def end(self) -> None:
         """See that it has ended well, and its child too."""
-        output, _ = self.process.communicate(timeout=60)
-        assert (output, self.process.returncode) == ("done\n", 0)
+        assert (self.process.end(), self.process.returncode) == ("done\n", 0)
 
 
 def _system_call(pid: int) -> str:
     return Path(f"/proc/{pid}/syscall").read_text().split()[0]
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
@@ -199,16 +173,14 @@ def test_a_child_that_shares_the_memory_of_what_is_attached_to_is_waited_for(
 ) -> None:
     """It isn't traced, and a breakpoint in the memory that it shares would end it."""
     sharing = Sharing(run, tmp_path)
-    words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "--count", "-L", "srand", "--engine", engine]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*words, "-p", str(sharing.process.pid)], text=True, **pipes) as tracer:
+    words = [*TRACE, "-v", "--count", "-L", "srand", "--engine", engine, "-p", sharing.process.pid]
+    with Started(*words, stdin=None, stderr=subprocess.PIPE) as tracer:
         wait_for(lambda: "TracerPid:\t0\n" not in Path(f"/proc/{sharing.process.pid}/status").read_text())
         sharing.go()
-        assert tracer.stderr is not None
-        assert "tracing process" in tracer.stderr.readline()
+        assert "tracing process" in tracer.said()
         sharing.go()
         sharing.end()
-        output, _ = tracer.communicate(timeout=60)
+        output = tracer.end()
     assert output.split()[:2] == ["5", "srand"]
 
 
@@ -228,14 +200,10 @@ def test_a_process_whose_memory_another_shares_all_the_while_is_left_alone(
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 def test_a_trace_that_ends_while_a_child_shares_the_memory(run: Any, tmp_path: Path, engine: str) -> None:
     sharing = Sharing(run, tmp_path, 20000, first=True)
-    words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "--limit", "50", "-L", "srand", "--engine", engine]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*words, "-p", str(sharing.process.pid)], text=True, **pipes) as tracer:
-        assert tracer.stderr is not None
-        assert "tracing process" in tracer.stderr.readline()
+    with tracing("--limit", 50, "-L", "srand", "--engine", engine, "-p", sharing.process.pid) as tracer:
         sharing.go()
         sharing.go()
-        output, _ = tracer.communicate(timeout=120)
+        output = tracer.end(timeout=120)
     assert output.count("srand") == 50
     sharing.go()
     sharing.end()
@@ -346,14 +314,13 @@ def writer_of(fifo: Path) -> int:
 def test_what_was_not_looked_up_is_not_said_to_be_missing(need: Any, held_back: Path, words: tuple[str, ...]) -> None:
     if words and words[-1] in {"gdb", "qemu-x86_64"}:
         need(words[-1])
-    line = [sys.executable, "-m", "usdtbuild", "trace", *words, "--", "./main"]
-    with subprocess.Popen(line, cwd=held_back.parent, stderr=subprocess.PIPE, text=True) as tracer:
+    line = *TRACE, *words, "--", "./main"
+    with Started(*line, cwd=held_back.parent, stdin=None, stdout=None, stderr=subprocess.PIPE) as tracer:
         writer = writer_of(held_back.with_name("libslow.so"))
         tracer.send_signal(signal.SIGINT)
         time.sleep(0.2)
         os.close(writer)
-        assert tracer.stderr is not None
-        said = tracer.stderr.read()
+        said = tracer.communicate()[1]
     early = "ended before it was known what there is to trace", "was ended before everything was armed"
     assert f"usdtbuild: the trace {early['--emulator' not in words]}" in said
     assert "warning" not in said

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.started import Started, wait_for
+
 from .conftest import SOURCES, check_arguments, parse
 
 TRACE = (sys.executable, "-m", "usdtbuild", "trace")
@@ -117,9 +119,8 @@ def test_a_program_that_hits_all_the_time_goes_on(small: Any, emulated: str, tmp
     said, words = tmp_path / "said", ("-P", "scene:*", "--duration", "0.5", "-o", tmp_path / "hits.jsonl")
     with said.open("w") as output:
         command = [*TRACE, "--emulator", emulated, *words, "--", small(TICKS), "quickly"]
-        tracer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE, text=True)
-        assert tracer.stderr is not None
-        errors = tracer.stderr.readline()  # the program has the pipe, too
+        tracer = Started(*command, stdout=output, stderr=subprocess.PIPE)
+        errors = tracer.said()  # the program has the pipe, too
         assert tracer.wait(60) == 0
         assert not tracer.communicate()[1]  # at the end of its input it ends
     assert re.fullmatch(r"usdtbuild: \S+ \(process \d+\) runs on, and isn't traced any more\n", errors)
@@ -128,27 +129,18 @@ def test_a_program_that_hits_all_the_time_goes_on(small: Any, emulated: str, tmp
 
 def test_program_that_gdbserver_has_attached_to(small: Any, run: Any, served: Any) -> None:
     """It leads no process group, so that gdbserver's interrupts don't reach it: it is let go at a hit, unharmed."""
-    program = subprocess.Popen([small(TICKS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
+    with Started(small(TICKS)) as program:
         where, server = served(program.pid, options=("--once", "--attach"))
         done = run(*TRACE, "--remote", where, "-P", "scene:*", "--limit", 3)
         assert len(parse(done.stdout).hits) == 3
         assert server.wait(60) == 0
-        assert program.communicate(timeout=60)[0] == "enabled=0\n"
+        assert program.end() == "enabled=0\n"
         assert program.returncode == 4
-    finally:
-        program.kill()
-        program.communicate()
 
 
 def wait_for_text(path: Path, text: str) -> None:
     """Wait until a program that nobody waits for any more has written its last words."""
-    import time
-
-    deadline = time.monotonic() + 60
-    while path.read_text() != text:
-        assert time.monotonic() < deadline, path.read_text()
-        time.sleep(0.01)
+    wait_for(lambda: path.read_text() == text)
 
 
 def test_exit_code_is_the_programs(small: Any, emulated: str) -> None:
@@ -178,14 +170,10 @@ def test_program_under_an_emulator_that_becomes_another(run: Any, emulated: str,
 def test_server_that_is_killed_midway(small: Any, served: Any) -> None:
     """What was seen before is shown, and one error says why there isn't more."""
     where, server = served(small(TICKS))
-    words = [*TRACE, "--remote", where, "-P", "scene:*"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as tracer:
-        assert tracer.stdout is not None
-        assert tracer.stderr is not None
-        first = tracer.stdout.readline()
+    with Started(*TRACE, "--remote", where, "-P", "scene:*", stdin=None, stderr=subprocess.PIPE) as tracer:
+        first = tracer.line()
         server.kill()
-        rest, said = tracer.stdout.read(), tracer.stderr.read()
+        rest, said = tracer.communicate()
     assert tracer.returncode == 1
     assert "scene:last round=0 sum=1" in first
     assert [int(round_) for round_ in re.findall(r"round=(\d+)", first + rest)] == list(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.started import ready, tracing
 
 SOURCE = """
 #include <csetjmp>
@@ -145,15 +146,10 @@ def test_what_can_be_seen_without_breakpoints(patchable: Path, counted: Any) -> 
 def test_a_call_that_was_under_way(patchable: Path, counted: Any) -> None:
     """Its return is seen in the function's own code, and its breakpoint is only put there by a call."""
     for engine, returns in (("patch", 2), ("trap", 1)):
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        with subprocess.Popen([patchable, "wait"], **pipes) as process:  # type: ignore[call-overload]
-            assert process.stdout.readline() == "ready\n"
-            words = ["-v", "--engine", engine, "--count", "-F", "waits", "--returns", "-p", str(process.pid)]
-            trace = [sys.executable, "-m", "usdtbuild", "trace", *words]
-            with subprocess.Popen(trace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracer:
-                assert "tracing process" in tracer.stderr.readline()  # type: ignore[union-attr]
-                process.communicate("ab", timeout=60)
-                table, errors = tracer.communicate(timeout=60)
+        with ready(patchable, "wait") as process:
+            tracer = tracing("--engine", engine, "--count", "-F", "waits", "--returns", "-p", process.pid)
+            process.end("ab")
+            table, errors = tracer.communicate(timeout=60)
         rows = re.findall(r"^ *([0-9]+)  (\S+)$", table, re.MULTILINE)
         if "no free memory" not in errors:
             assert dict(map(reversed, rows)) == {"waits": "1", "waits:return": str(returns)}, errors

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 
 import usdtbuild
+from tests.started import TRACE, Started, children_of, ready, wait_for
 from usdtbuild.commands import trace_end
 from usdtbuild.tracing import lookups
 from usdtbuild.tracing.job import Job
@@ -31,10 +31,9 @@ from usdtbuild.tracing.selection import Selection, Wanted, select
 
 from .conftest import SOURCES
 
-TRACE = sys.executable, "-m", "usdtbuild", "trace"
 ROUNDS = 3000, 500, 70
 PROBES = "-P", "several:*"
-Started = Callable[..., "Program"]
+Start = Callable[..., "Program"]
 
 
 class Program:
@@ -42,25 +41,17 @@ class Program:
 
     def __init__(self, path: Path, rounds: int, code: int = 0, before: Sequence[str] = ()) -> None:
         self.rounds = rounds
-        words = [*before, str(path), str(rounds), str(code)]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._line() == "ready"
+        self.process = ready(*before, path, rounds, code)
         self.pid = self.process.pid
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
 
     def does(self, what: str) -> str:
         """Let it do something; return what it says of that."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{what}\n")
-        self.process.stdin.flush()
-        return self._line()
+        self.process.tell(what)
+        return self.process.line().strip()
 
     def ends(self) -> int:
         """Let it end."""
-        self.process.communicate("end\n", timeout=60)
+        self.process.end("end\n")
         return self.process.returncode
 
     def text(self) -> bytes:
@@ -81,17 +72,16 @@ class Trace:
 
     def __init__(self, *words: object, before: Sequence[str] = (), command: str = "trace") -> None:
         self.shown = tempfile.TemporaryFile("w+")  # noqa: SIM115 - a pipe could be full while nobody reads it
-        given = (*before, *TRACE[:-1], command, *(["-v"] if command == "trace" else []), *map(str, words))
-        self.process = subprocess.Popen(given, stdout=self.shown, stderr=subprocess.PIPE, text=True)
+        given = (*before, *TRACE[:-1], command, *(["-v"] if command == "trace" else []), *words)
+        self.process = Started(*given, stdin=None, stdout=self.shown, stderr=subprocess.PIPE)
         self.said = ""
         if command == "trace":
             self.waits_for("usdtbuild: tracing")
 
     def waits_for(self, text: str) -> None:
         """Wait until it has said something; what it said before has been told by then."""
-        assert self.process.stderr is not None
         while text not in self.said:
-            line = self.process.stderr.readline()
+            line = self.process.said()
             assert line, self.said
             self.said += line
 
@@ -118,7 +108,7 @@ def several(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def start(several: Path) -> Iterator[Started]:
+def start(several: Path) -> Iterator[Start]:
     """Start one of them: `start(rounds, code)`."""
     made: list[Program] = []
 
@@ -197,7 +187,7 @@ WAYS: dict[str, tuple[tuple[str, ...], Callable[[str, dict[int, int]], None]]] =
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 @pytest.mark.parametrize("way", WAYS)
-def test_totals_are_what_the_programs_say(start: Started, engine: str, way: str) -> None:
+def test_totals_are_what_the_programs_say(start: Start, engine: str, way: str) -> None:
     """The trace ends when the last of them does, and says of each that it has ended, and how."""
     options, check = WAYS[way]
     programs = [start(rounds, code) for code, rounds in enumerate(ROUNDS)]
@@ -212,7 +202,7 @@ def test_totals_are_what_the_programs_say(start: Started, engine: str, way: str)
     check(shown, {one.pid: one.rounds for one in programs})
 
 
-def test_top_is_of_all(start: Started) -> None:
+def test_top_is_of_all(start: Start) -> None:
     programs = [start(rounds) for rounds in ROUNDS]
     before = [one.text() for one in programs]
     trace = Trace("--every", "50ms", "--by", "process", *PROBES, *named(programs), command="top")
@@ -224,7 +214,7 @@ def test_top_is_of_all(start: Started) -> None:
     _by_process(trace.ends()[0].rpartition("total, ")[2], {one.pid: one.rounds for one in programs})
 
 
-def test_the_python_interface_traces_several(start: Started) -> None:
+def test_the_python_interface_traces_several(start: Start) -> None:
     programs = [start(rounds) for rounds in ROUNDS]
     with usdtbuild.trace(pid=[one.pid for one in programs], probes=["several:begin"]) as hits:
         for one in programs:
@@ -234,7 +224,7 @@ def test_the_python_interface_traces_several(start: Started) -> None:
     assert found == {one.pid: one.rounds for one in programs}
 
 
-def test_files_say_the_process_of_each_hit(start: Started, tmp_path: Path) -> None:
+def test_files_say_the_process_of_each_hit(start: Start, tmp_path: Path) -> None:
     programs = [start(rounds) for rounds in ROUNDS]
     trace = Trace(*PROBES, "-o", tmp_path / "hits.jsonl", *named(programs))
     for one in programs:
@@ -247,7 +237,7 @@ def test_files_say_the_process_of_each_hit(start: Started, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
-def test_what_they_fork_and_become_is_traced_as_ever(start: Started, engine: str) -> None:
+def test_what_they_fork_and_become_is_traced_as_ever(start: Start, engine: str) -> None:
     programs = [start(rounds) for rounds in ROUNDS]
     trace = Trace("--count", "--engine", engine, *PROBES, *named(programs))
     for one in programs:
@@ -262,7 +252,7 @@ def test_what_they_fork_and_become_is_traced_as_ever(start: Started, engine: str
 
 @pytest.mark.parametrize("options", [(), ("--no-children",)])
 def test_gdb_says_that_it_does_not_trace_what_is_forked(
-    start: Started, need: Callable[[str], str], options: Sequence[str]
+    start: Start, need: Callable[[str], str], options: Sequence[str]
 ) -> None:
     """Once, and at once: the counts are those of the process that was named."""
     need("gdb")
@@ -287,7 +277,7 @@ def test_gdb_says_so_of_a_command_too(several: Path, need: Callable[[str], str],
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
-def test_one_that_is_killed_harms_no_other(start: Started, engine: str) -> None:
+def test_one_that_is_killed_harms_no_other(start: Start, engine: str) -> None:
     first, second = start(100), start(100)
     before = second.text()
     trace = Trace("--count", "--engine", engine, *PROBES, *named([first, second]))
@@ -303,7 +293,7 @@ def test_one_that_is_killed_harms_no_other(start: Started, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 @pytest.mark.parametrize("who", ["front", "worker"])
-def test_a_tracer_that_is_killed_leaves_nothing_in_any(run: Any, several: Path, start: Started, engine: str, who: str,
+def test_a_tracer_that_is_killed_leaves_nothing_in_any(run: Any, several: Path, start: Start, engine: str, who: str,
                                                        tmp_path: Path) -> None:  # fmt: skip
     fixed = tmp_path / "several"
     run("gcc", "-O2", "-no-pie", "-fno-pie", f"-I{several.parent}", SOURCES / "several.c", "-o", fixed)
@@ -311,8 +301,7 @@ def test_a_tracer_that_is_killed_leaves_nothing_in_any(run: Any, several: Path, 
     before = [one.text() for one in programs]
     trace = Trace("--count", "--engine", engine, *PROBES, *named(programs))
     assert [one.text() != text for one, text in zip(programs, before)] == [True] * 3
-    children = Path(f"/proc/{trace.process.pid}/task/{trace.process.pid}/children").read_text().split()
-    os.kill(trace.process.pid if who == "front" else int(children[0]), signal.SIGKILL)
+    os.kill(trace.process.pid if who == "front" else children_of(trace.process.pid)[0], signal.SIGKILL)
     trace.process.communicate(timeout=60)
     trace.shown.close()
     wait_for(lambda: [one.text() for one in programs] == before)
@@ -341,14 +330,7 @@ def test_no_row_is_of_a_process_that_does_not_write_there() -> None:
     assert ({key: cell.count for key, cell in found.cells.items()}, found.others.count) == ({7: 3}, 4)
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
-def test_an_ordinary_user_traces_his_own(several: Path, unprivileged: list[str], start: Started) -> None:
+def test_an_ordinary_user_traces_his_own(several: Path, unprivileged: list[str], start: Start) -> None:
     programs = [start(rounds, before=unprivileged) for rounds in ROUNDS]
     trace = Trace("--count", *PROBES, *named(programs), before=unprivileged)
     for one in programs:
@@ -357,7 +339,7 @@ def test_an_ordinary_user_traces_his_own(several: Path, unprivileged: list[str],
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
-def test_what_may_not_be_traced_ends_it_before_anything_is_changed(start: Started, unprivileged: list[str],
+def test_what_may_not_be_traced_ends_it_before_anything_is_changed(start: Start, unprivileged: list[str],
                                                                    run: Any) -> None:  # fmt: skip
     his, roots = start(10, before=unprivileged), start(10)
     before = his.text(), roots.text()
@@ -366,7 +348,7 @@ def test_what_may_not_be_traced_ends_it_before_anything_is_changed(start: Starte
     assert (his.text(), roots.text()) == before
 
 
-def test_nonsense_is_refused(start: Started, usdtbuild: Any) -> None:
+def test_nonsense_is_refused(start: Start, usdtbuild: Any) -> None:
     one, two = start(10), start(10)
     before = one.text()
     assert "each process can be named once" in usdtbuild("trace", *named([one, two, one]), code=2).stderr
@@ -390,7 +372,7 @@ def test_nonsense_is_refused(start: Started, usdtbuild: Any) -> None:
         ("--module nosuch", "nothing matches --module nosuch; there are no probes in such files"),
     ],
 )
-def test_what_can_match_nothing_is_told_at_once(start: Started, options: str, said: str) -> None:
+def test_what_can_match_nothing_is_told_at_once(start: Start, options: str, said: str) -> None:
     one = start(10)
     given = *TRACE, "--count", *options.split(), "-p", str(one.pid)
     with subprocess.Popen(given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as trace:
@@ -406,14 +388,14 @@ def test_what_can_match_nothing_is_told_at_once(start: Started, options: str, sa
     assert trace.returncode == 1
 
 
-def test_all_names_are_told_where_one_of_latency_is_wrong(start: Started, usdtbuild: Any) -> None:
+def test_all_names_are_told_where_one_of_latency_is_wrong(start: Start, usdtbuild: Any) -> None:
     said = usdtbuild("trace", "--latency", "begin", "nosuch", *named([start(10)]), code=2).stderr
     assert said == "usdtbuild: nothing matches --latency nosuch; there are several:begin, several:end\n"
     said = usdtbuild("trace", "--latency", "beginn", "end", *named([start(10)]), code=2).stderr
     assert "nothing matches --latency beginn; did you mean begin? There are several:begin, several:end" in said
 
 
-def test_the_trace_does_not_trace_itself(start: Started, run: Any) -> None:
+def test_the_trace_does_not_trace_itself(start: Start, run: Any) -> None:
     one = start(10)
     script = f'exec "$0" -m usdtbuild trace -p {one.pid} -p $$'
     done = run("sh", "-c", script, sys.executable, code=1)
@@ -421,7 +403,7 @@ def test_the_trace_does_not_trace_itself(start: Started, run: Any) -> None:
     assert one.ends() == 0
 
 
-def test_a_child_that_is_named_too_is_not_said_to_be_left_out(start: Started) -> None:
+def test_a_child_that_is_named_too_is_not_said_to_be_left_out(start: Start) -> None:
     one = start(10)
     child = int(one.does("keep"))
     trace = Trace("--count", *PROBES, *named([one]))
@@ -439,7 +421,7 @@ def test_a_child_that_is_named_too_is_not_said_to_be_left_out(start: Started) ->
 
 
 def test_children_that_have_ended_or_came_later_are_not_told(
-    start: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = start(10)
     found = [Running(pid, 0, one.pid) for pid in (int(one.does("keep")), one.pid)]  # others had these numbers
@@ -458,7 +440,7 @@ SHELL = "sh", "-c", '"$@"; true', "sh"  # whose child is the program
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
-def test_children_that_run_already_are_traced(start: Started, engine: str) -> None:
+def test_children_that_run_already_are_traced(start: Start, engine: str) -> None:
     """Children of children, too, and what all of them start from now on; they run on afterwards as they did."""
     parent, shell = start(30), start(40, before=[*SHELL, *SHELL])
     child = int(parent.does("keep"))
@@ -475,7 +457,7 @@ def test_children_that_run_already_are_traced(start: Started, engine: str) -> No
 
 
 def test_files_are_read_once_for_all_that_have_loaded_them(
-    several: Path, start: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    several: Path, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is found for the second process, elsewhere in memory, is what would have been found by reading."""
     read = list[int]()
@@ -502,7 +484,7 @@ def test_files_are_read_once_for_all_that_have_loaded_them(
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
-def test_all_that_run_a_program_are_traced(several: Path, start: Started, engine: str, tmp_path: Path) -> None:
+def test_all_that_run_a_program_are_traced(several: Path, start: Start, engine: str, tmp_path: Path) -> None:
     """Those that run already, those that are started later, by whomever, and those of a newer file at the same path."""
     path, other = tmp_path / "several", tmp_path / "other"
     for one in (path, other):
@@ -524,7 +506,7 @@ def test_all_that_run_a_program_are_traced(several: Path, start: Started, engine
     _counted(trace.ends(signal.SIGINT)[0], dict(enumerate((10, 20, 40, 40))))
 
 
-def test_a_program_that_nobody_runs_is_waited_for(several: Path, start: Started, unprivileged: list[str]) -> None:
+def test_a_program_that_nobody_runs_is_waited_for(several: Path, start: Start, unprivileged: list[str]) -> None:
     words = "--exe", several, *PROBES
     trace = Trace("--count", *words, "--duration", "0.3", before=unprivileged)
     shown, said = trace.ends()
@@ -536,7 +518,7 @@ def test_a_program_that_nobody_runs_is_waited_for(several: Path, start: Started,
     _counted(trace.ends(signal.SIGINT)[0], {one.pid: 10})
 
 
-def test_what_is_named_may_end_while_a_program_is_waited_for(several: Path, start: Started, tmp_path: Path) -> None:
+def test_what_is_named_may_end_while_a_program_is_waited_for(several: Path, start: Start, tmp_path: Path) -> None:
     shutil.copy(several, tmp_path / "several")
     named_one, other = start(10, 0, tmp_path / "several"), start(20)
     trace = Trace("--count", *PROBES, "--exe", several, *named([named_one]))

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.started import ready
 from usdtbuild.tracing.maps import Memory, areas
 from usdtbuild.tracing.patch.injection import NAME_IN_MAPS
 
@@ -130,15 +131,12 @@ def send(pids: list[int], number: int) -> None:
 
 def code_of(pid: int) -> dict[tuple[str, int], bytes]:
     """Return the code of all files of a process that stay loaded."""
-    memory = Memory(pid)
-    try:
+    with contextlib.closing(Memory(pid)) as memory:
         return {
             (one.name, one.start): memory.read(one.start, one.end - one.start)
             for one in areas(pid)
             if one.flags == "r-xp" and one.inode and "libm" not in one.name and not one.name.startswith(NAME_IN_MAPS)
         }
-    finally:
-        memory.close()
 
 
 def left_in(pid: int) -> tuple[int, list[str]]:
@@ -172,11 +170,9 @@ def attach(pid: int, engine: str, chance: random.Random) -> str:
 @pytest.mark.parametrize("attaches", [8, 300])
 def test_attached_to_and_killed_again_and_again(program: Path, attaches: int) -> None:
     chance = random.Random(attaches)
-    pipe = subprocess.PIPE
+
     others = [name for name in ("gdb", "bpftrace") if shutil.which(name) and os.geteuid() == 0]
-    with subprocess.Popen([program], stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with ready(program) as process:
         before, descriptors = code_of(process.pid), left_in(process.pid)[1]
         ways = []
         for number in range(attaches):
@@ -196,5 +192,5 @@ def test_attached_to_and_killed_again_and_again(program: Path, attaches: int) ->
         mapped, descriptors_left = left_in(process.pid)
         assert descriptors_left == descriptors
         assert mapped < 100, ways  # the last two traces' own
-        output, _ = process.communicate("\n", timeout=60)
+        output = process.end("\n")
     assert (process.returncode, output) == (0, "wrong=0 some=1\n"), ways

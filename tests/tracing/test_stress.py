@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.started import ready
+
 from .conftest import SOURCES
 
 TOGGLE = Path(__file__).with_name("toggle.py")
@@ -52,17 +54,10 @@ def hammer(program: Path, what: str, seconds: float, threads: int) -> tuple[int,
 
     Where the machine is so busy that this happened hardly ever, it runs longer.
     """
-    process = subprocess.Popen([program, str(seconds), str(threads)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    toggled = subprocess.run(
-        [sys.executable, TOGGLE, str(process.pid), "probes", what],
-        capture_output=True,
-        text=True,
-        timeout=60 + 2 * seconds,
-        check=False,
-    )
-    output, _ = process.communicate(timeout=60)
+    process = ready(program, seconds, threads)
+    words = [sys.executable, str(TOGGLE), str(process.pid), "probes", what]
+    toggled = subprocess.run(words, capture_output=True, text=True, timeout=60 + 2 * seconds, check=False)
+    output = process.end()
     ended = re.fullmatch(r"wrong=0 passes=(\d+) signals=1\n", output)
     assert (process.returncode, bool(ended)) == (0, True), (process.returncode, output, toggled)
     seen = re.fullmatch(r"toggles=(\d+) hits=(\d+) bad=0\n", toggled.stdout)
@@ -91,15 +86,10 @@ def test_toggled_where_a_jump_behind_the_site_changes_with_it(stress: Any, what:
 @pytest.mark.parametrize("options", [("-fPIE", "-pie"), ("-fno-pie", "-no-pie")], ids=["pie", "exe"])
 def test_traced_again_and_again(stress: Any, options: tuple[str, ...]) -> None:
     """What each trace leaves behind, buffers of usual size among it, doesn't take the room that the next one needs."""
-    process = subprocess.Popen([stress("gcc", *options), "60", "1"], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with ready(stress("gcc", *options), 60, 1) as process:
         words: list[str | Path] = [sys.executable, TOGGLE, str(process.pid), "probes", "record", str(4 << 20), "20"]
         toggled = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    finally:
         process.kill()
-        process.communicate()
     assert re.fullmatch(r"toggles=20 hits=\d+ bad=0\n", toggled.stdout), toggled
 
 
