@@ -68,6 +68,19 @@ class Project:
         done = self.run(self.cmake, "--build", self.build, *options, code=code, **more)
         return str(done.stdout + done.stderr)
 
+    def built(self, *options: str, **more: Any) -> str:
+        """Configure, and build; return what the build tool said."""
+        self.configure(*options, **more)
+        return self.make()
+
+    @property
+    def ctest(self) -> Path:
+        return Path(self.cmake).with_name("ctest")
+
+    def rules(self) -> str:
+        """What Ninja was told."""
+        return "".join(path.read_text() for path in self.build.glob("**/*.ninja"))
+
     def compiled(self) -> list[str]:
         """The sources compiled since the last call, sorted; those that CMake tries at configure time left out."""
         if not self.log.exists():

@@ -48,8 +48,7 @@ def hello(
     cmake, generator = request.param
     project = make_project(tmp_path_factory.mktemp("hello"), cmake, generator)
     copy_sample("cmake-hello", project.source)
-    project.configure()
-    project.make()
+    project.built()
     project.first_build = project.compiled()
     return project
 
@@ -168,7 +167,7 @@ def test_list_shows_the_probes_of_every_target(hello: Any, usdtbuild: Any) -> No
 
 def test_verify_tests_pass(hello: Any, run: Any) -> None:
     configuration = ["-C", "Debug"] if hello.generator == "Ninja Multi-Config" else []
-    ctest = Path(hello.cmake).with_name("ctest")
+    ctest = hello.ctest
     said = run(ctest, "--output-on-failure", *configuration, cwd=hello.build).stdout
     assert re.findall(r"usdt-verify-(\w+) [ .]*Passed", said) == ["hello", "journal"], said
 

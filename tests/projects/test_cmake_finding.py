@@ -182,8 +182,7 @@ SOURCES = {
 )
 def test_part_of_the_project(project: Any, usdtbuild: Any, way: str) -> None:
     project.write(CMakeLists__txt=WITHOUT.format(way=way), **SOURCES)
-    project.configure(f"-DUSDTBuild_PYTHON={sys.executable}", find=False)
-    project.make()
+    project.built(f"-DUSDTBuild_PYTHON={sys.executable}", find=False)
     assert "go" in usdtbuild("list", project.binary("app")).stdout
 
 
@@ -216,6 +215,5 @@ def test_installed_by_cmake(project: Any, run: Any, make_project: Any, tmp_path:
     assert (tmp_path / "web/web.d").exists()
 
     project.write(CMakeLists__txt=WITHOUT.format(way="find_package(USDTBuild REQUIRED)"), **SOURCES)
-    project.configure(f"-DCMAKE_PREFIX_PATH={prefix}", find=False, env=path_of(Path("/usr")))
-    project.make()
+    project.built(f"-DCMAKE_PREFIX_PATH={prefix}", find=False, env=path_of(Path("/usr")))
     assert "go" in run(prefix / "bin/usdtbuild", "list", project.binary("app")).stdout

@@ -30,6 +30,7 @@ provider app {
 """
 # Every function fires app:go once and adds one.
 PART = '#include "app.h"\nint {name}(int n);\nint {name}(int n) {{ APP_GO(n, "{name}"); return n + 1; }}\n'
+PROGRAM = "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n"
 MAIN = "{declarations}\nint main(int count, char **words) {{ (void)words; return {calls} - count; }}\n"
 
 Notes = Callable[[Path], "Counter[str]"]
@@ -94,8 +95,7 @@ def test_every_kind_of_target(parts: Any, notes: Notes, run: Any, formats: str) 
         text = PART.format(name=name).replace("app.h", "shared.h").replace("return n + 1", "return shared(n) + 1")
         project.write(**{f"{name}__cpp": text})
     project.write(shared__h=SHARED, main__cpp=(project.source / "main.c").read_text())
-    project.configure(f"-DUSDTBUILD_FORMATS={formats}", "-DCMAKE_C_FLAGS=-fno-inline")
-    project.make()
+    project.built(f"-DUSDTBUILD_FORMATS={formats}", "-DCMAKE_C_FLAGS=-fno-inline")
     for name in ("first", "second", "joined", "unity", "precompiled", "cpp"):
         run(project.binary(name), code=2)
         more = {"app:other": 1} if name == "cpp" else {}
@@ -129,28 +129,19 @@ def test_build_is_the_same_but_for_an_include_folder_and_the_rule_that_makes_the
 def test_post_processing_with_link_time_optimization(
     parts: Any, notes: Notes, run: Any, need: Any, compiler: str
 ) -> None:
-    project = parts(
-        "add_executable(program main.c one.c two.c)\ntarget_usdt_providers(program probes)\n"
-        "set_target_properties(program PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)\n",
-        "one",
-        "two",
-    )
+    optimized = "set_target_properties(program PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)\n"
+    project = parts(PROGRAM.replace("one.c", "one.c two.c") + optimized, "one", "two")
     options = ("-DUSDTBUILD_FORMATS=stapsdt;dof", "-DCMAKE_BUILD_TYPE=Release")
-    project.configure(f"-DCMAKE_C_COMPILER={need(compiler)}", *options, count=False)
-    project.make()
+    project.built(f"-DCMAKE_C_COMPILER={need(compiler)}", *options, count=False)
     run(project.binary("program"), code=2)
     assert notes(project.binary("program")) == {"app:go": 2}
 
 
 def test_plain_linking_is_enough_but_not_for_post_processing(parts: Any, notes: Notes, run: Any) -> None:
-    project = parts(
-        "add_library(parts STATIC one.c)\ntarget_link_libraries(parts PUBLIC probes)\n"
-        "add_executable(program main.c two.c)\ntarget_link_libraries(program PRIVATE parts)\n",
-        "one",
-        "two",
-    )
-    project.configure()
-    project.make()
+    commands = "add_library(parts STATIC one.c)\ntarget_link_libraries(parts PUBLIC probes)\n" \
+               "add_executable(program main.c two.c)\ntarget_link_libraries(program PRIVATE parts)\n"  # fmt: skip
+    project = parts(commands, "one", "two")
+    project.built()
     run(project.binary("program"), code=2)
     assert notes(project.binary("program")) == {"app:go": 2}
     project.compiled()
@@ -162,20 +153,15 @@ def test_plain_linking_is_enough_but_not_for_post_processing(parts: Any, notes: 
 
 
 def test_two_post_processed_providers_for_one_target(parts: Any, notes: Notes, run: Any) -> None:
-    project = parts(
-        "usdt_add_provider(more more.d)\nadd_executable(program main.c one.c)\n"
-        "target_usdt_providers(program probes)\ntarget_usdt_providers(program more)\n",
-        "one",
-    )
+    project = parts(f"usdt_add_provider(more more.d)\n{PROGRAM}target_usdt_providers(program more)\n", "one")
     project.write(more__d="provider more { probe step(int); };")
     project.edit("one.c", '#include "app.h"', '#include "app.h"\n#include "more.h"')
     project.edit("one.c", "return n + 1", "MORE_STEP(n); return n + 1")
-    project.configure("-DUSDTBUILD_FORMATS=stapsdt;dof")
-    project.make()
+    project.built("-DUSDTBUILD_FORMATS=stapsdt;dof")
     run(project.binary("program"), code=1)
     assert notes(project.binary("program")) == {"app:go": 1, "more:step": 1}
     # One launcher, however often the function was called.
-    rules = "".join(path.read_text() for path in project.build.glob("**/*.ninja"))
+    rules = project.rules()
     launched = [line for line in rules.splitlines() if "/launcher.py" in line]
     assert [line.count("/launcher.py") for line in launched] == [1] * len(launched) != []
 
@@ -198,8 +184,7 @@ def test_provider_of_a_subdirectory_is_known_everywhere(project: Any, notes: Not
     (project.source / "program/main.c").write_text(
         '#include "tree/probes.h"\nint main(void) { APP_GO(1, "main"); return 0; }\n'
     )
-    project.configure()
-    project.make()
+    project.built()
     run(project.build / "program/program")
     assert notes(project.build / "program/program") == {"app:go": 1}
 
@@ -213,8 +198,7 @@ def test_one_provider_of_a_file_with_two(parts: Any, notes: Notes) -> None:
         both__d="provider first { probe go(int); };\nprovider second { probe go(int); };\n",
         main__c='#include "both.h"\n#ifdef FIRST_GO\n#error both\n#endif\nint main(void) { SECOND_GO(1); return 0; }\n',
     )
-    project.configure()
-    project.make()
+    project.built()
     assert notes(project.binary("program")) == {"second:go": 1}
     project.edit("CMakeLists.txt", "PROVIDERS second", "PROVIDERS third")
     assert "both.d: no provider third in this file; it has first, second" in project.make(code=1)
@@ -243,8 +227,7 @@ def test_preprocessed_provider_file(parts: Any, notes: Notes, cmake_of: Any, cma
         "probe it(number);\n#endif\n};\n",
         main__c='#include "pre.h"\nint main(void) { PRE_IT(1); return 0; }\n',
     )
-    project.configure()
-    project.make()
+    project.built()
     assert notes(project.binary("program")) == {"pre:it": 1}
     project.compiled()
     if (cmake, generator) != ("oldest", "Unix Makefiles"):
@@ -261,15 +244,14 @@ def test_folders_with_spaces_and_other_signs(
 ) -> None:
     project = make_project(tmp_path / "a b" / "c+d (e) $f", generator=generator)
     copy_sample("cmake-hello", project.source)
-    project.configure()
-    project.make()
+    project.built()
     run(project.binary("hello"), "Ada")
     assert notes(project.binary("hello"))["hello:start"] == 1
     assert project.compiled() == ["greeting.c", "journal.cpp", "main.c"]
 
 
 def test_project_written_for_the_policies_of_long_ago(parts: Any, notes: Notes) -> None:
-    project = parts("add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n", "one")
+    project = parts(PROGRAM, "one")
     project.edit("CMakeLists.txt", "VERSION 3.16...4.0", "VERSION 3.1")
     project.configure("-DCMAKE_POLICY_VERSION_MINIMUM=3.5")  # CMake 4 asks for it; others don't know it
     project.make()
@@ -286,8 +268,7 @@ def test_disabled_provider_compiles_to_nothing_beside_one_that_works(parts: Any,
     project.edit("one.c", '#include "app.h"', '#include "app.h"\n#include "off.h"')
     # What is passed is looked at by the compiler, and never evaluated.
     project.edit("one.c", "return n + 1", "OFF_STEP(n = 40); return n + 1 + OFF_STEP_ENABLED()")
-    project.configure()
-    project.make()
+    project.built()
     run(project.binary("program"), code=1)
     assert notes(project.binary("program")) == {"app:go": 1}
     assert "off" not in run("nm", project.binary("program")).stdout
@@ -306,8 +287,7 @@ def test_formats_are_the_providers_own_or_else_the_users(parts: Any, usdtbuild: 
     project.write(more__d="provider more { probe step(int); };")
     project.edit("one.c", 'APP_GO(n, "one")', "if (MORE_STEP_ENABLED()) MORE_STEP(n)")
     project.edit("one.c", "app.h", "more.h")
-    project.configure("-DUSDTBUILD_FORMATS=stapsdt;dof")
-    project.make()
+    project.built("-DUSDTBUILD_FORMATS=stapsdt;dof")
     for name, expected in (("libown.so", {"stapsdt", "usdt"}), ("libusers.so", {"stapsdt", "dof"})):
         said = json.loads(usdtbuild("list", "--json", project.binary(name)).stdout)
         assert {probe["format"] for file in said["files"] for probe in file["probes"]} == expected
@@ -330,8 +310,7 @@ def test_header_goes_where_it_is_to(
     )
     project.generator = generator
     project.edit("one.c", '"app.h"', f'"{included}"')
-    project.configure()
-    project.make()
+    project.built()
     assert (project.build / where).exists()
     assert notes(project.binary("program")) == {"app:go": 1}
 
@@ -347,8 +326,7 @@ def test_provider_file_that_the_build_makes(parts: Any, notes: Notes, generator:
     )
     project.generator = generator
     project.edit("one.c", "app.h", "made.h")
-    project.configure()
-    project.make()
+    project.built()
     assert notes(project.binary("program")) == {"app:go": 1}
     project.compiled()
     project.edit("app.d", "probe other(long)", "probe other(short)")
@@ -357,13 +335,8 @@ def test_provider_file_that_the_build_makes(parts: Any, notes: Notes, generator:
 
 
 def test_tool_is_a_target_for_commands_of_the_project(parts: Any) -> None:
-    project = parts(
-        "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n"
-        "add_custom_command(TARGET program POST_BUILD COMMAND USDTBuild::usdtbuild list $<TARGET_FILE:program>)\n",
-        "one",
-    )
-    project.configure()
-    assert "app:go" in project.make()
+    command = "TARGET program POST_BUILD COMMAND USDTBuild::usdtbuild list $<TARGET_FILE:program>"
+    assert "app:go" in parts(f"{PROGRAM}add_custom_command({command})\n", "one").built()
 
 
 def test_options_of_verify_are_passed_on(parts: Any, run: Any) -> None:
@@ -371,9 +344,8 @@ def test_options_of_verify_are_passed_on(parts: Any, run: Any) -> None:
         "add_executable(program main.c)\nenable_testing()\n"
         "usdt_verify(program NAME lax)\nusdt_verify(program NAME strict ARGS --strict)\n"
     )
-    project.configure()
-    project.make()
-    said = run(Path(project.cmake).with_name("ctest"), cwd=project.build, code=8).stdout
+    project.built()
+    said = run(project.ctest, cwd=project.build, code=8).stdout
     assert re.search(r"lax [ .]*Passed", said)
     assert re.search(r"strict [ .*]*Failed", said)
 
@@ -393,16 +365,14 @@ def committed(parts: Any, usdtbuild: Any) -> Any:
 
 
 def test_committed_header_is_used_as_it_is(committed: Any, notes: Notes, run: Any) -> None:
-    committed.configure()
-    committed.make()
+    committed.built()
     assert notes(committed.binary("program")) == {"app:go": 1}
-    ctest = Path(committed.cmake).with_name("ctest")
-    assert "100% tests passed" in run(ctest, cwd=committed.build).stdout
+
+    assert "100% tests passed" in run(committed.ctest, cwd=committed.build).stdout
     committed.edit("app.d", "probe other(long)", "probe other(short)")
     assert "no work to do" in committed.make()
-    assert "usdt-header-ours (Failed)" in run(ctest, cwd=committed.build, code=8).stdout
-    committed.configure("-DUSDTBUILD_DISABLED=ON")
-    committed.make()
+    assert "usdt-header-ours (Failed)" in run(committed.ctest, cwd=committed.build, code=8).stdout
+    committed.built("-DUSDTBUILD_DISABLED=ON")
     assert notes(committed.binary("program")) == {}
 
 
@@ -410,11 +380,9 @@ def test_committed_header_is_enough_where_usdtbuild_is_not(committed: Any, notes
     usdtbuild("vendor", "cmake", committed.source / "cmake")
     committed.edit("CMakeLists.txt", "find_package(USDTBuild REQUIRED)", "include(cmake/USDTBuild.cmake)")
     absent = ["-DCMAKE_DISABLE_FIND_PACKAGE_USDTBuild=ON"]
-    committed.configure(*absent, find=False)
-    committed.make()
+    committed.built(*absent, find=False)
     assert notes(committed.binary("program")) == {"app:go": 1}
-    committed.configure("-DUSDTBUILD_DISABLED=ON", find=False)
-    committed.make()
+    committed.built("-DUSDTBUILD_DISABLED=ON", find=False)
     assert notes(committed.binary("program")) == {}
     said = committed.configure("-DUSDTBUILD_FORMATS=dof", find=False, code=1)
     assert "this needs usdtbuild, which wasn't found: python3 -m pip install usdtbuild" in said
@@ -425,11 +393,10 @@ def test_committed_header_is_enough_where_usdtbuild_is_not(committed: Any, notes
 
 @pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
 def test_probes_can_be_switched_off_and_on(parts: Any, notes: Notes, run: Any, generator: str) -> None:
-    project = parts("add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n", "one")
+    project = parts(PROGRAM, "one")
     project.generator = generator
     for disabled, expected in (("OFF", {"app:go": 1}), ("ON", {}), ("OFF", {"app:go": 1})):
-        project.configure(f"-DUSDTBUILD_DISABLED={disabled}")
-        project.make()
+        project.built(f"-DUSDTBUILD_DISABLED={disabled}")
         assert notes(project.binary("program")) == expected
         run(project.binary("program"), code=1)
 
@@ -448,13 +415,9 @@ def test_new_version_of_the_tool_compiles_the_users_of_probes(
 ) -> None:
     for name in ("usdtbuild", "cmake"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    project = parts(
-        "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\nadd_library(plain main.c)\n",
-        "one",
-    )
+    project = parts(f"{PROGRAM}add_library(plain main.c)\n", "one")
     project.generator = "Unix Makefiles"
-    project.configure(f"-DUSDTBuild_DIR={tmp_path}/cmake", f"-DUSDTBUILD_FORMATS={formats}")
-    project.make()
+    project.built(f"-DUSDTBuild_DIR={tmp_path}/cmake", f"-DUSDTBUILD_FORMATS={formats}")
     project.compiled()
     (tmp_path / "usdtbuild/_version.py").write_text('__version__ = "0.1.99"\n')
     project.make()
@@ -467,38 +430,26 @@ def test_settings_reach_the_launcher(parts: Any) -> None:
         "one",
     )
     project.configure("-DCMAKE_SYSTEM_NAME=FreeBSD", "-DUSDTBUILD_NOP=nop5", "-DUSDTBUILD_SITE_TABLE=ON")
-    rules = "".join(path.read_text() for path in project.build.glob("**/*.ninja"))
+    rules = project.rules()
     assert "--target-os=freebsd --nop=nop5 --site-table --formats=stapsdt,dof -- " in rules
 
 
 def test_verify_fails_where_the_probes_were_stripped_away(parts: Any, need: Any, run: Any) -> None:
-    project = parts(
-        "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n"
-        "enable_testing()\nusdt_verify(program NAME probes-of-program)\n",
-        "one",
-    )
-    project.configure()
-    project.make()
-    ctest = Path(project.cmake).with_name("ctest")
-    assert "100% tests passed" in run(ctest, cwd=project.build).stdout
+    project = parts(f"{PROGRAM}enable_testing()\nusdt_verify(program NAME probes-of-program)\n", "one")
+    project.built()
+    assert "100% tests passed" in run(project.ctest, cwd=project.build).stdout
     run(need("llvm-strip"), "-s", project.binary("program"))
-    said = run(ctest, "--output-on-failure", cwd=project.build, code=8)
+    said = run(project.ctest, "--output-on-failure", cwd=project.build, code=8)
     assert "probes-of-program (Failed)" in said.stdout
 
 
 def test_verify_fails_where_a_declared_probe_is_missing(parts: Any, run: Any) -> None:
-    project = parts(
-        "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n"
-        "enable_testing()\nusdt_verify(program PROVIDERS probes)\n",
-        "one",
-    )
-    project.configure()
-    project.make()
-    ctest = Path(project.cmake).with_name("ctest")
-    assert "app:other" in run(ctest, "--output-on-failure", cwd=project.build, code=8).stdout
+    project = parts(f"{PROGRAM}enable_testing()\nusdt_verify(program PROVIDERS probes)\n", "one")
+    project.built()
+    assert "app:other" in run(project.ctest, "--output-on-failure", cwd=project.build, code=8).stdout
     project.edit("one.c", "return n + 1", "APP_OTHER(n); return n + 1")
     project.make()
-    run(ctest, cwd=project.build)
+    run(project.ctest, cwd=project.build)
 
 
 @pytest.mark.parametrize(("provider", "option"), [("probes", "-DUSDTBUILD_DISABLED=ON"), ("off", "-DNOTHING=1")])
@@ -509,7 +460,7 @@ def test_no_verify_test_is_added_where_probes_are_disabled(parts: Any, run: Any,
         f"enable_testing()\nusdt_verify(program PROVIDERS {provider})\n"
     )
     project.configure(option)
-    assert "Total Tests: 0" in run(Path(project.cmake).with_name("ctest"), "-N", cwd=project.build).stdout
+    assert "Total Tests: 0" in run(project.ctest, "-N", cwd=project.build).stdout
 
 
 def test_compile_commands_show_the_compiler_alone(parts: Any) -> None:
@@ -524,11 +475,7 @@ def test_compile_commands_show_the_compiler_alone(parts: Any) -> None:
 
 @pytest.mark.parametrize(("numbers", "flag"), [("9,5", "=9,5"), ("auto", "=7,5")])
 def test_patchable_function_entries(parts: Any, run: Any, numbers: str, flag: str) -> None:
-    project = parts(
-        f"add_executable(program main.c one.c)\n"
-        f"target_usdt_providers(program probes PATCHABLE_FUNCTION_ENTRY {numbers})\n",
-        "one",
-    )
+    project = parts(PROGRAM.replace("probes)", f"probes PATCHABLE_FUNCTION_ENTRY {numbers})"), "one")
     project.configure()
     project.make("-v")
     assert f"-fpatchable-function-entry{flag}\n" in (project.build / "build.ninja").read_text()
@@ -536,13 +483,10 @@ def test_patchable_function_entries(parts: Any, run: Any, numbers: str, flag: st
 
 
 def test_table_of_patchable_function_entries_reaches_the_launcher(parts: Any) -> None:
-    project = parts(
-        "add_library(one one.c)\n"
-        "target_usdt_providers(one probes PATCHABLE_FUNCTION_ENTRY auto PATCHABLE_TABLE relative)\n",
-        "one",
-    )
+    options = "PATCHABLE_FUNCTION_ENTRY auto PATCHABLE_TABLE relative"
+    project = parts(PROGRAM.replace("probes)", f"probes {options})"), "one")
     project.configure()
-    rules = "".join(path.read_text() for path in project.build.glob("**/*.ninja"))
+    rules = project.rules()
     assert " --patchable-table=relative -" in rules
     project.make()
 
@@ -561,10 +505,7 @@ def test_the_cxx_flaw_of_gcc_is_warned_of_where_the_table_has_it(project: Any) -
 
 
 def test_patchable_function_entries_that_no_patch_fits_into_are_refused(parts: Any) -> None:
-    project = parts(
-        "add_executable(program main.c)\ntarget_usdt_providers(program probes PATCHABLE_FUNCTION_ENTRY 2,1)\n"
-    )
-    said = project.configure(code=1)
+    said = parts(PROGRAM.replace("probes)", "probes PATCHABLE_FUNCTION_ENTRY 2,1)"), "one").configure(code=1)
     assert "PATCHABLE_FUNCTION_ENTRY can't be had with" in said
     assert "2,1 is too small" in said
     assert "use 7,5" in said
@@ -606,8 +547,7 @@ def test_installed_library_brings_its_probes_to_projects_that_know_nothing_of_us
     parts: Any, make_project: Any, notes: Notes, run: Any, tmp_path: Path
 ) -> None:
     library = parts(LIBRARY, "one")
-    library.configure()
-    library.make()
+    library.built()
     run(library.cmake, "--install", library.build, "--prefix", tmp_path / "prefix")
     assert "USDT" not in (tmp_path / "prefix/lib/cmake/Parts/PartsConfig.cmake").read_text().upper()
 
@@ -615,8 +555,7 @@ def test_installed_library_brings_its_probes_to_projects_that_know_nothing_of_us
     consumer.source.mkdir()
     consumer.write(CMakeLists__txt=CONSUMER)
     shutil.copy(library.source / "main.c", consumer.source)
-    consumer.configure(f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}", find=False)
-    consumer.make()
+    consumer.built(f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}", find=False)
     run(consumer.cmake, "--install", consumer.build, "--prefix", tmp_path / "out", "--strip")
     program = tmp_path / "out/bin/program"
     run(program, code=1)
