@@ -88,6 +88,18 @@ def notes(run: Any) -> Callable[[Path], list[Note]]:
 
 
 @pytest.fixture(scope="session")
+def made(run: Any, notes: Any) -> Callable[..., list[Note]]:
+    """Make a program by a command, run it, and return its notes: `made(app, "gcc", "main.o")`."""
+
+    def make(folder: Path, *command: Any) -> list[Note]:
+        run(*command, "-o", "program", cwd=folder)
+        run("./program", cwd=folder)
+        return list(notes(folder / "program"))
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def program(usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program that `usdtbuild install-dtrace` makes, in a folder whose name is not plain."""
     folder = tmp_path_factory.mktemp("a bin") / "für $builds"

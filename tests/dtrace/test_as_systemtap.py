@@ -75,16 +75,14 @@ def test_such_a_program_shows_its_values(line: str, tmp_path: Path, dtrace: Any,
     assert "1 1 -100" in lines
 
 
-def test_by_call_such_a_file_is_taken_too(tmp_path: Path, dtrace: Any, run: Any, notes: Any) -> None:
+def test_by_call_such_a_file_is_taken_too(tmp_path: Path, dtrace: Any, run: Any, made: Any) -> None:
     (tmp_path / "a.d").write_text(LENIENT)
     dtrace("-h", "-s", "a.d", cwd=tmp_path)
     (tmp_path / "main.c").write_text(PROGRAM.replace("argv,", "(long)argv,") % '#include "a.h"')
     for flags in (["-DUSDT_PROBES_BY_CALL"], ["-DUSDT_DISABLED"]):
         run("gcc", "-O2", "-Wall", "-Wextra", "-Werror", *flags, "-c", "main.c", cwd=tmp_path)
         dtrace("-G", "-s", "a.d", "main.o", "-o", "a.o", cwd=tmp_path)
-        run("gcc", "main.o", "a.o", "-o", "program", cwd=tmp_path)
-        run("./program", cwd=tmp_path)
-        found = [note.what for note in notes(tmp_path / "program")]
+        found = [note.what for note in made(tmp_path, "gcc", "main.o", "a.o")]
         assert found == [("tst1", "one", "-2@%edi 8@%rsi"), ("tst1", "two", "-8@%rdi -8@%rsi -8@%rdx 4@%ecx")] * (
             "BY_CALL" in flags[0]
         )

@@ -27,12 +27,10 @@ COMPILERS = [
 
 
 @pytest.mark.parametrize("line", COMPILERS)
-def test_header_alone(line: str, app: Path, run: Any, need: Any, notes: Any) -> None:
+def test_header_alone(line: str, app: Path, need: Any, made: Any) -> None:
     words = line.split()
     need(words[0])
-    run(*words, "main.c", "-o", "program", cwd=app)
-    run("./program", cwd=app)
-    found = notes(app / "program")
+    found = made(app, *words, "main.c")
     assert sorted(note.sizes for note in found) == sorted(COMPLETE_SITES)
     assert [bool(note.semaphore) for note in found] == [note.name == "req__done" for note in found]
     assert len({note.base for note in found}) == 1
@@ -237,7 +235,9 @@ OFF = 2 + 8 + 2048 + 100000
 
 @pytest.mark.parametrize("words", ["gcc -O2", "gcc -O0", "clang -O2", "g++ -x c++ -O2", "gcc -O3 -flto"])
 @pytest.mark.parametrize("by_call", [False, True])
-def test_is_enabled_in_every_form(words: str, by_call: bool, app: Path, dtrace: Any, run: Any, need: Any) -> None:
+def test_is_enabled_in_every_form(
+    words: str, by_call: bool, app: Path, dtrace: Any, run: Any, need: Any, made: Any
+) -> None:
     line = words.split()
     need(line[0])
     text = FORMS % (ON, OFF)
@@ -255,8 +255,7 @@ def test_is_enabled_in_every_form(words: str, by_call: bool, app: Path, dtrace: 
         dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app)
         objects.append("app.o")
     driver = [word for word in line if word not in ("-x", "c++")]
-    run(*driver, *objects, "-o", "program", cwd=app)
-    run("./program", cwd=app)
+    made(app, *driver, *objects)
     run("./program", "on", cwd=app)
 
 
@@ -274,7 +273,7 @@ STRICT = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-pedantic", "-Werror"
 @pytest.mark.parametrize(
     "words", ["gcc -std=c89", "gcc -std=c17", "clang -std=c89", "g++ -std=c++98 -x c++", "clang++ -std=c++20 -x c++"]
 )
-def test_is_enabled_warns_of_nothing(words: str, app: Path, run: Any, need: Any) -> None:
+def test_is_enabled_warns_of_nothing(words: str, app: Path, need: Any, made: Any) -> None:
     """Also as a statement, on the left of a comma, and in another probe's argument."""
     line = words.split()
     need(line[0])
@@ -290,19 +289,15 @@ int main(void)
 }
 """)
     for level in ("-O0", "-O2"):
-        run(*line, *STRICT, level, "main.c", "-o", "program", cwd=app)
-        run("./program", cwd=app)
+        made(app, *line, *STRICT, level, "main.c")
 
 
-def test_only_is_enabled_sites(app: Path, run: Any, dtrace: Any, notes: Any) -> None:
+def test_only_is_enabled_sites(app: Path, run: Any, dtrace: Any, made: Any) -> None:
     (app / "main.c").write_text('#include "app.h"\nint main(void) { return APP_IDLE_ENABLED(); }\n')
-    run("gcc", "-O2", "main.c", "-o", "program", cwd=app)
-    run("./program", cwd=app)
-    assert notes(app / "program") == []
+    assert made(app, "gcc", "-O2", "main.c") == []
     run("gcc", "-O2", "-DUSDT_PROBES_BY_CALL", "-c", "main.c", cwd=app)
     dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app)
-    run("gcc", "main.o", "app.o", "-o", "program", cwd=app)
-    run("./program", cwd=app)
+    made(app, "gcc", "main.o", "app.o")
 
 
 # --- sed --------------------------------------------------------------------------------------------------------
@@ -329,8 +324,9 @@ SEDS = {
 
 @pytest.mark.parametrize("name", list(SEDS))
 @pytest.mark.parametrize("by_call", [False, True])
-def test_header_survives_what_projects_do_to_it(name: str, by_call: bool, tmp_path: Path, dtrace: Any, run: Any,
-                                                notes: Any) -> None:  # fmt: skip
+def test_header_survives_what_projects_do_to_it(
+    name: str, by_call: bool, tmp_path: Path, dtrace: Any, run: Any, made: Any
+) -> None:
     provider, command, prefix = SEDS[name]
     (tmp_path / "p.d").write_text(
         f"provider {provider} {{ probe function__entry(const char *, char *name, int line); "
@@ -362,9 +358,7 @@ int main(int argc, char **argv)
     if by_call:
         dtrace("-G", "-s", "p.d", "main.o", "-o", "p.o", cwd=tmp_path)
         objects.append("p.o")
-    run("gcc", *objects, "-o", "program", cwd=tmp_path)
-    run("./program", cwd=tmp_path)
-    assert [(note.provider, note.name) for note in notes(tmp_path / "program")] == [
+    assert [(note.provider, note.name) for note in made(tmp_path, "gcc", *objects)] == [
         (provider, "function__entry"), (provider, "gone"), (provider, "raw")
     ]  # fmt: skip
 
@@ -380,7 +374,7 @@ def test_installed_header_compiles_elsewhere(app: Path, run: Any, notes: Any, tm
     assert len(notes(app / "program")) == 3
 
 
-def test_static_and_inline_functions_and_templates(app: Path, run: Any, notes: Any, linker: str) -> None:
+def test_static_and_inline_functions_and_templates(app: Path, linker: str, made: Any) -> None:
     """Code that several objects share has its sites once, and code that is dropped takes its notes along."""
     (app / "shared.h").write_text("""\
 #include "app.h"
@@ -392,21 +386,17 @@ struct thing { void method(int x) { APP_REQ_DONE(x, "method", 2); } };
         '#include "shared.h"\nvoid two();\nint main() { local(1); shared(1L); thing().method(1); two(); }\n'
     )
     (app / "two.cc").write_text('#include "shared.h"\nvoid two() { local(2); shared(2L); thing().method(2); }\n')
-    run("g++", "-O0", f"-fuse-ld={linker}", "one.cc", "two.cc", "-o", "program", cwd=app)
-    run("./program", cwd=app)
-    found = notes(app / "program")
+    found = made(app, "g++", "-O0", f"-fuse-ld={linker}", "one.cc", "two.cc")
     assert [note.name for note in found] == ["req__done", "req__done", "req__start", "req__start"]
     assert len({note.semaphore for note in found[:2]}) == 1
 
 
 @pytest.mark.parametrize("linker", ["bfd", "lld"])
-def test_dropped_functions_leave_no_notes(app: Path, run: Any, notes: Any, need: Any, linker: str) -> None:
+def test_dropped_functions_leave_no_notes(app: Path, run: Any, need: Any, linker: str, made: Any) -> None:
     need(f"ld.{linker}")
     (app / "main.c").write_text(MAIN + 'void dead(void) { APP_REQ_START(1, "dead"); APP_IDLE(); }\n')
     words = ["gcc", "-O2", "-ffunction-sections", "-Wl,--gc-sections", f"-fuse-ld={linker}"]
-    run(*words, "main.c", "-o", "program", cwd=app)
-    run("./program", cwd=app)
-    assert sorted(note.sizes for note in notes(app / "program")) == sorted(COMPLETE_SITES)
+    assert sorted(note.sizes for note in made(app, *words, "main.c")) == sorted(COMPLETE_SITES)
     assert "dead" not in run("nm", "program", cwd=app).stdout
 
 
@@ -515,7 +505,9 @@ def test_several_headers_in_one_file(app: Path, dtrace: Any, usdtbuild: Any, run
 
 
 @pytest.mark.parametrize("by_call", [False, True])
-def test_under_the_launcher(by_call: bool, app: Path, usdtbuild: Any, run: Any, notes: Any, dtrace: Any) -> None:
+def test_under_the_launcher(
+    by_call: bool, app: Path, usdtbuild: Any, run: Any, notes: Any, dtrace: Any, made: Any
+) -> None:
     """Complete probes stay; calls are completed; a plain header in the same file works, too."""
     (app / "other.d").write_text("provider other { probe x(int); };\n")
     usdtbuild("header", "--formats=dof", "other.d", cwd=app)
@@ -523,9 +515,7 @@ def test_under_the_launcher(by_call: bool, app: Path, usdtbuild: Any, run: Any, 
         "return 0;", "if (OTHER_X_ENABLED())\n\t\tOTHER_X(argc);\n\treturn 0;"))  # fmt: skip
     more = ["-DUSDT_PROBES_BY_CALL"] if by_call else []
     usdtbuild("cc", "--", "gcc", "-O2", *more, "-c", "main.c", cwd=app)
-    run("gcc", "main.o", "-o", "program", cwd=app)
-    run("./program", cwd=app)
-    found = notes(app / "program")
+    found = made(app, "gcc", "main.o")
     assert ("other", "x", "-4@%edi") in [note.what for note in found]
     assert sorted(note.sizes for note in found) == sorted(
         [*([(p, n, "-4 8 8") if n == "req__done" else (p, n, a) for p, n, a in COMPLETE_SITES] if by_call
@@ -545,7 +535,7 @@ def test_partial_link_and_strip(app: Path, run: Any, notes: Any) -> None:
     assert sorted(note.sizes for note in notes(app / "program")) == sorted(COMPLETE_SITES)
 
 
-def test_two_thousand_probes(tmp_path: Path, dtrace: Any, run: Any, notes: Any) -> None:
+def test_two_thousand_probes(tmp_path: Path, dtrace: Any, run: Any, made: Any) -> None:
     probes = "".join(f"  probe p{number}__x(int, char *);\n" for number in range(2000))
     (tmp_path / "big.d").write_text(f"provider big {{\n{probes}}};\n")
     dtrace("-h", "-s", "big.d", cwd=tmp_path)
@@ -553,18 +543,14 @@ def test_two_thousand_probes(tmp_path: Path, dtrace: Any, run: Any, notes: Any) 
     (tmp_path / "main.c").write_text(f'#include "big.h"\nint main(int argc, char **argv)\n{{\n{calls}\treturn 0;\n}}\n')
     run("gcc", "-O1", "-c", "main.c", cwd=tmp_path)
     dtrace("-G", "-s", "big.d", "main.o", "-o", "big.o", cwd=tmp_path)
-    run("gcc", "main.o", "big.o", "-o", "program", cwd=tmp_path)
-    run("./program", cwd=tmp_path)
-    assert len({note.name for note in notes(tmp_path / "program")}) == 2000
+    assert len({note.name for note in made(tmp_path, "gcc", "main.o", "big.o")}) == 2000
 
 
-def test_disabled(app: Path, run: Any, notes: Any) -> None:
+def test_disabled(app: Path, made: Any) -> None:
     (app / "main.c").write_text(MAIN.replace("APP_REQ_START(argc + 41", "APP_REQ_START(argc++").replace(
         "return 0", "return argc - 1"))  # fmt: skip
     for words in (["gcc"], ["g++", "-x", "c++"]):
-        run(*words, "-O2", "-Wall", "-Wextra", "-Werror", "-DUSDT_DISABLED", "main.c", "-o", "program", cwd=app)
-        run("./program", cwd=app)
-        assert notes(app / "program") == []
+        assert made(app, *words, "-O2", "-Wall", "-Wextra", "-Werror", "-DUSDT_DISABLED", "main.c") == []
 
 
 def test_const_is_accepted_and_wrong_types_are_not(app: Path, run: Any) -> None:

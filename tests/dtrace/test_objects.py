@@ -44,17 +44,16 @@ def calls(app: Path, run: Any) -> Path:
 
 
 @pytest.mark.parametrize("flags", [["-fPIE"], ["-no-pie"], ["-static"], ["-fPIC", "-fno-plt"], ["-mcmodel=large"]])
-def test_original_objects_link_with_the_output(flags: list[str], app: Path, dtrace: Any, run: Any, notes: Any,
-                                               usdtbuild: Any) -> None:  # fmt: skip
+def test_original_objects_link_with_the_output(
+    flags: list[str], app: Path, dtrace: Any, run: Any, usdtbuild: Any, made: Any
+) -> None:
     (app / "app.h").write_text(FOREIGN_HEADER)
     run("gcc", "-O2", *flags, "-c", "main.c", cwd=app)
     before = (app / "main.o").read_bytes()
     done = dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app)
     assert done.stderr == ""
     assert (app / "main.o").read_bytes() == before
-    run("gcc", *flags, "main.o", "app.o", "-o", "program", cwd=app)
-    run("./program", cwd=app)
-    found = notes(app / "program")
+    found = made(app, "gcc", *flags, "main.o", "app.o")
     assert sorted(note.what for note in found) == sorted(SITES)
     assert [bool(note.semaphore) for note in found] == [note.name == "req__done" for note in found]
     others = ["--ignore=operand"] if "-static" in flags else []  # newer C libraries have some in memory
@@ -84,7 +83,7 @@ def test_link_is_idempotent(calls: Path, dtrace: Any, run: Any) -> None:
     run("gcc", "main.o", "first.o", "second.o", "third.o", "-o", "program", cwd=calls)
 
 
-def test_several_outputs_in_one_program(app: Path, dtrace: Any, run: Any, notes: Any) -> None:
+def test_several_outputs_in_one_program(app: Path, dtrace: Any, run: Any, made: Any) -> None:
     (app / "b.d").write_text("provider b { probe x(int); };\n")
     dtrace("-h", "-s", "b.d", cwd=app)
     (app / "other.c").write_text(
@@ -97,12 +96,11 @@ def test_several_outputs_in_one_program(app: Path, dtrace: Any, run: Any, notes:
     dtrace("-G", "-s", "app.d", "main.o", "-o", "one.o", cwd=app)
     dtrace("-G", "-s", "app.d", "other.o", "-o", "two.o", cwd=app)
     dtrace("-G", "-s", "b.d", "other.o", "-o", "three.o", cwd=app)
-    run("gcc", "main.o", "other.o", "one.o", "two.o", "three.o", "-o", "program", cwd=app)
-    run("./program", cwd=app)
-    assert sorted(note.what for note in notes(app / "program")) == sorted([*SITES, ("b", "x", "-4@%edi")])
+    found = made(app, "gcc", "main.o", "other.o", "one.o", "two.o", "three.o")
+    assert sorted(note.what for note in found) == sorted([*SITES, ("b", "x", "-4@%edi")])
 
 
-def test_same_probe_in_two_libraries_and_the_program(app: Path, dtrace: Any, run: Any, notes: Any) -> None:
+def test_same_probe_in_two_libraries_and_the_program(app: Path, dtrace: Any, run: Any, notes: Any, made: Any) -> None:
     for name in ("one", "two"):
         (app / f"{name}.c").write_text(
             f'#include "app.h"\nint {name}(void) {{ APP_REQ_DONE(1, "{name}", 1); return APP_REQ_DONE_ENABLED(); }}\n'
@@ -115,11 +113,10 @@ def test_same_probe_in_two_libraries_and_the_program(app: Path, dtrace: Any, run
         assert "semaphore" not in exported
         assert [note.name for note in notes(app / f"lib{name}.so")] == ["req__done"]
     (app / "main.c").write_text("int one(void); int two(void); int main(void) { return one() + two(); }\n")
-    run("gcc", "main.c", "-L.", "-lone", "-ltwo", "-Wl,-rpath,.", "-o", "program", cwd=app)
-    run("./program", cwd=app)
+    made(app, "gcc", "main.c", "-L.", "-lone", "-ltwo", "-Wl,-rpath,.")
 
 
-def test_several_providers_and_objects(tmp_path: Path, dtrace: Any, run: Any, notes: Any) -> None:
+def test_several_providers_and_objects(tmp_path: Path, dtrace: Any, run: Any, made: Any) -> None:
     (tmp_path / "all.d").write_text("provider a { probe x(int); };\nprovider b { probe x(char *); probe y(); };\n")
     dtrace("-h", "-s", "all.d", cwd=tmp_path)
     for name in ("one", "two"):
@@ -131,9 +128,7 @@ def test_several_providers_and_objects(tmp_path: Path, dtrace: Any, run: Any, no
     for name in ("one", "two", "main"):
         run("gcc", "-O1", "-DUSDT_PROBES_BY_CALL", "-c", f"{name}.c", cwd=tmp_path)
     dtrace("-G", "-s", "all.d", "one.o", "two.o", "main.o", "-o", "all.o", cwd=tmp_path)
-    run("gcc", "one.o", "two.o", "main.o", "all.o", "-o", "program", cwd=tmp_path)
-    run("./program", cwd=tmp_path)
-    assert [note.what for note in notes(tmp_path / "program")] == [
+    assert [note.what for note in made(tmp_path, "gcc", "one.o", "two.o", "main.o", "all.o")] == [
         ("a", "x", "-4@%edi"), ("b", "x", "8@%rdi"), ("b", "y", "")
     ]  # fmt: skip
 
@@ -156,37 +151,32 @@ def test_libtool_object(calls: Path, dtrace: Any, run: Any, notes: Any) -> None:
     assert len(notes(calls / "program")) == 3
 
 
-def test_objects_that_systemtaps_header_made(app: Path, systemtap: str, dtrace: Any, run: Any, notes: Any) -> None:
+def test_objects_that_systemtaps_header_made(app: Path, systemtap: str, dtrace: Any, run: Any, made: Any) -> None:
     """They hold their sites, and refer to semaphores that -G shall define, whether it sees the objects or not."""
     run(systemtap, "-h", "-s", "app.d", "-o", "app.h", cwd=app)
     run("gcc", "-O2", "-c", "main.c", cwd=app)
     for objects in (["main.o"], [], ["not-there-yet.o"]):
         dtrace("-G", "-s", "app.d", *objects, "-o", "app.o", cwd=app)
-        run("gcc", "main.o", "app.o", "-o", "program", cwd=app)
-        run("./program", cwd=app)
-        found = notes(app / "program")
+        found = made(app, "gcc", "main.o", "app.o")
         assert [note.name for note in found] == ["idle", "req__done", "req__start"]
         assert all(note.semaphore for note in found)
         assert len({note.semaphore for note in found}) == 3
 
 
-def test_without_objects_semaphores_can_be_read_by_hand(app: Path, dtrace: Any, run: Any) -> None:
+def test_without_objects_semaphores_can_be_read_by_hand(app: Path, dtrace: Any, made: Any) -> None:
     (app / "main.c").write_text(MAIN.replace("return 0", "return app_idle_semaphore + app_req__start_semaphore"))
     dtrace("-G", "-s", "app.d", "-o", "app.o", cwd=app)
-    run("gcc", "-O2", "main.c", "app.o", "-o", "program", cwd=app)
-    run("./program", cwd=app)
+    made(app, "gcc", "-O2", "main.c", "app.o")
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_objects_for_link_time_optimisation(
-    compiler: str, app: Path, dtrace: Any, run: Any, need: Any, notes: Any
+    compiler: str, app: Path, dtrace: Any, run: Any, need: Any, made: Any
 ) -> None:
     words = [need(compiler), "-O2", "-flto", *(["-fuse-ld=lld"] if compiler == "clang" else [])]
     run(*words, "-c", "main.c", cwd=app)
     assert dtrace("-G", "--strict", "-s", "app.d", "main.o", "-o", "app.o", cwd=app).stderr == ""
-    run(*words, "main.o", "app.o", "-o", "program", cwd=app)
-    run("./program", cwd=app)
-    assert len(notes(app / "program")) == 3
+    assert len(made(app, *words, "main.o", "app.o")) == 3
 
 
 def test_objects_for_freebsd(app: Path, dtrace: Any, run: Any, need: Any, usdtbuild: Any) -> None:
@@ -217,13 +207,11 @@ def test_objects_for_freebsd(app: Path, dtrace: Any, run: Any, need: Any, usdtbu
 
 @pytest.mark.parametrize("fat", [[], ["-ffat-lto-objects"]])
 def test_calls_in_objects_for_link_time_optimisation(
-    fat: list[str], app: Path, dtrace: Any, run: Any, notes: Any
+    fat: list[str], app: Path, dtrace: Any, run: Any, made: Any
 ) -> None:
     run("gcc", "-O2", "-g", "-flto", *fat, "-DUSDT_PROBES_BY_CALL", "-c", "main.c", cwd=app)
     dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app)
-    run("gcc", "-O2", "-flto", "main.o", "app.o", "-o", "program", cwd=app)
-    run("./program", cwd=app)
-    assert sorted(note.what for note in notes(app / "program")) == sorted(SITES)
+    assert sorted(note.what for note in made(app, "gcc", "-O2", "-flto", "main.o", "app.o")) == sorted(SITES)
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------------
@@ -317,7 +305,7 @@ def test_header_and_file_that_differ(calls: Path, dtrace: Any) -> None:
 # --- in place ---------------------------------------------------------------------------------------------------
 
 
-def test_in_place(calls: Path, dtrace: Any, run: Any, notes: Any) -> None:
+def test_in_place(calls: Path, dtrace: Any, run: Any, made: Any) -> None:
     """Calls become NOPs; a second run changes nothing; the output is needed no more, and does no harm."""
     dtrace("-G", "--in-place", "-s", "app.d", "main.o", "-o", "app.o", cwd=calls)
     once = (calls / "main.o").read_bytes()
@@ -325,9 +313,7 @@ def test_in_place(calls: Path, dtrace: Any, run: Any, notes: Any) -> None:
     dtrace("-G", "--in-place", "-s", "app.d", "main.o", "-o", "app.o", cwd=calls)
     assert (calls / "main.o").read_bytes() == once
     for objects in (["main.o"], ["main.o", "app.o"]):
-        run("gcc", *objects, "-o", "program", cwd=calls)
-        run("./program", cwd=calls)
-        found = notes(calls / "program")
+        found = made(calls, "gcc", *objects)
         assert sorted(note.what for note in found) == sorted(SITES)
     assert {path.name for path in calls.iterdir()} == {"app.d", "app.h", "app.o", "main.c", "main.o", "program"}
 

@@ -6,18 +6,20 @@ that are opened and closed, recursion, longjmp, threads.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.started import TRACE, Started, wait_for
 from usdtbuild.errors import InputError
 from usdtbuild.tracing.call_report import (
     SORTS,
@@ -65,11 +67,30 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def trace(usdtbuild: Any, cache: Path, programs: Any) -> Any:
-    def trace_calls(*words: Any, way: str = "", **more: Any) -> Any:
-        command = (programs["ours"], programs["ours.so"], way)
-        return usdtbuild("trace", *words, "--", *command, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, **more)
+    """Trace the program, or another command; who may not trace skips the test."""
+
+    def trace_calls(*words: Any, way: str = "", command: tuple[Any, ...] = (), **more: Any) -> Any:
+        command = command or (programs["ours"], programs["ours.so"], way)
+        variables = {**os.environ, "XDG_CACHE_HOME": str(cache), **more.pop("env", {})}
+        done = usdtbuild("trace", *words, "--", *command, env=variables, **more)
+        if done.returncode and "ptrace" in done.stderr:
+            pytest.skip("this user may not trace")
+        return done
 
     return trace_calls
+
+
+@pytest.fixture
+def trace_of(trace: Any, run: Any, tmp_path: Path) -> Any:
+    """Trace a program that is built of a text, with entries that can be patched: `trace_of(text, "--graph")`."""
+
+    def trace_text(text: str, *words: Any, compiler: str = "gcc", options: tuple[str, ...] = (), **more: Any) -> Any:
+        name = "t.cpp" if compiler == "g++" else "t.c"
+        (tmp_path / name).write_text(text)
+        run(compiler, "-O1", "-fpatchable-function-entry=7,5", *options, name, "-lpthread", "-o", "t", cwd=tmp_path)
+        return trace(*words, command=(tmp_path / "t",), **more)
+
+    return trace_text
 
 
 def shape_of(out: str) -> Shape:
@@ -126,8 +147,6 @@ CASES = {
 def test_the_tree_is_what_was_called(case: str, engine: str, trace: Any) -> None:
     words, _, way, shape = CASES[case]
     done = trace("--graph", *words, "--engine", engine, way=way, code=None)
-    if done.returncode and "ptrace" in done.stderr:
-        pytest.skip("this user may not trace")
     assert shape_of(done.stdout) == shape
 
 
@@ -162,7 +181,7 @@ int main(void)
 
 @pytest.mark.parametrize("where", list(ELSEWHERE))
 def test_the_tree_with_another_c_library_and_on_other_machines(
-    where: str, usdtbuild: Any, cache: Path, run: Any, need: Any, tmp_path: Path
+    where: str, trace: Any, run: Any, need: Any, tmp_path: Path
 ) -> None:
     """What is preloaded into programs of musl is what glibc gets. The emulator's own start ignores it."""
     compiler, pair, emulator = ELSEWHERE[where]
@@ -170,13 +189,12 @@ def test_the_tree_with_another_c_library_and_on_other_machines(
         need(tool)
     (tmp_path / "tails.c").write_text(TAILS)
     run(compiler, "-O2", f"-fpatchable-function-entry={pair}", "tails.c", "-o", "tails", cwd=tmp_path)
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), **({"CC": compiler} if emulator else {})}
-    words = (*emulator, tmp_path / "tails")
-    done = usdtbuild("trace", "--graph", "--", *words, env=environment)
+    more = {"env": {"CC": compiler} if emulator else {}, "command": (*emulator, tmp_path / "tails")}
+    done = trace("--graph", **more)
     assert shape_of(done.stdout.removeprefix("10000\n")) == [
         (0, "main", 1), (1, "both", 100), (2, "leaf", 100), (2, "tail", 100), (3, "leaf", 100), (0, "leaf", 1),
     ]  # fmt: skip
-    done = usdtbuild("trace", "--engine", "inside", "-F", "*", "--count", "--", *words, env=environment)
+    done = trace("--engine", "inside", "-F", "*", "--count", **more)
     counts = dict(map(reversed, re.findall(r"^ *(\d+)  (\w+)$", done.stdout, re.MULTILINE)))
     assert counts == {"main": "1", "both": "100", "tail": "100", "leaf": "201"}
 
@@ -220,15 +238,16 @@ def test_what_is_open_when_the_program_ends_has_its_time(trace: Any) -> None:
     assert not re.search(r"^ +0 ns", done.stdout, re.MULTILINE)
 
 
-def test_what_is_open_when_the_trace_ends_has_no_time(run: Any, usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "o.c").write_text(
-        "#include <unistd.h>\n__attribute__((noipa)) void tick(void) { usleep(1000); }\n"
-        "__attribute__((noipa)) void loop(void) { for (int i = 0; i < 1500; i++) tick(); }\n"
-        "int main(void) { loop(); return 0; }\n"
-    )
-    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "o.c", "-o", "o", cwd=tmp_path)
-    done = usdtbuild("trace", "--report", "--graph", "--duration", "0.5", "--", tmp_path / "o",
-                     env={**os.environ, "XDG_CACHE_HOME": str(cache)})  # fmt: skip
+LOOP = """
+#include <unistd.h>
+__attribute__((noipa)) void tick(void) { usleep(1000); }
+__attribute__((noipa)) void loop(void) { for (int i = 0; i < 1500; i++) tick(); }
+int main(void) { loop(); return 0; }
+"""
+
+
+def test_what_is_open_when_the_trace_ends_has_no_time(trace_of: Any) -> None:
+    done = trace_of(LOOP, "--report", "--graph", "--duration", "0.5")
     report, graph = done.stdout.split("\n\n")
     assert [line.split() for line in graph.splitlines()[1:3]] == [
         ["-", "-", "1", "main"], ["-", "-", "1", "└─", "loop"],
@@ -246,17 +265,11 @@ int main() { int sum = 0; for (int n = 0; n < 9; n++) sum += catcher(n); return 
 
 
 @pytest.mark.parametrize("engine", ["inside", "patch"])
-def test_times_that_lack_some_calls_are_marked_in_the_tree_too(
-    engine: str, run: Any, usdtbuild: Any, cache: Path, tmp_path: Path
-) -> None:
+def test_times_that_lack_some_calls_are_marked_in_the_tree_too(engine: str, trace_of: Any) -> None:
     """Three of nine calls end by an exception. The tree of what was added up inside had its times without a mark."""
-    (tmp_path / "t.cpp").write_text(THROWN)
-    run("g++", "-O2", "-falign-functions=32", "-fpatchable-function-entry=7,5", "t.cpp", "-o", "t", cwd=tmp_path)
+    options = {"compiler": "g++", "options": ("-O2", "-falign-functions=32"), "code": None}
     functions = [word for name in ("catcher", "outer", "thrower") for word in ("-F", name)]
-    done = usdtbuild("trace", "--report", "--graph", "--engine", engine, *functions, "--", tmp_path / "t",
-                     env={**os.environ, "XDG_CACHE_HOME": str(cache)}, code=None)  # fmt: skip
-    if done.returncode and "ptrace" in done.stderr:
-        pytest.skip("this user may not trace")
+    done = trace_of(THROWN, "--report", "--graph", "--engine", engine, *functions, **options)
     marked = [(">" in line, line.split()[-1]) for table in done.stdout.split("\n\n") for line in table.splitlines()[1:]]
     assert sorted(marked) == sorted(2 * [(False, "catcher(int)"), (True, "outer(int)"), (True, "thrower(int)")])
     assert "of outer(int) (3), thrower(int) (3): left by an exception" in done.stderr
@@ -278,13 +291,9 @@ def test_calls_that_are_too_deep_are_counted_and_told_of(trace: Any) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("what", ["--report", "--count"])
 def test_a_signal_ends_it_with_its_number(what: str, number: signal.Signals, cache: Path) -> None:
-    tracer = started(cache, cache, "--engine", "inside", what)
-    pid = int(tracer.stdout.readline())
-    try:
+    with endless(cache, cache, "--engine", "inside", what) as tracer:
         tracer.send_signal(number)
         tracer.wait(60)
-    finally:
-        os.kill(pid, signal.SIGKILL)
     out, said = tracer.communicate()
     assert tracer.returncode == -number
     if what == "--report" and "ended before everything was armed" not in said:  # the program may be faster than we
@@ -292,25 +301,25 @@ def test_a_signal_ends_it_with_its_number(what: str, number: signal.Signals, cac
 
 
 def test_a_tracer_that_is_killed_leaves_nothing_behind(cache: Path, tmp_path: Path) -> None:
-    tracer = started(cache, tmp_path, "--engine", "inside", "--report")
-    pid = int(tracer.stdout.readline())
-    try:
-        deadline = time.monotonic() + 60
-        while list(tmp_path.iterdir()) and time.monotonic() < deadline:
-            time.sleep(0.01)
+    with endless(cache, tmp_path, "--engine", "inside", "--report") as tracer:
+        wait_for(lambda: not list(tmp_path.iterdir()))
         tracer.kill()
         tracer.wait()
-    finally:
-        os.kill(pid, signal.SIGKILL)
     tracer.communicate()
     assert list(tmp_path.iterdir()) == []
 
 
-def started(cache: Path, temporary: Path, *words: str) -> Any:
-    """A tracer of a program that runs until it is killed; its first line is the program's process."""
-    command = (sys.executable, "-m", "usdtbuild", "trace", *words, "--", "sh", "-c", "echo $$; exec sleep 1000")
+@contextlib.contextmanager
+def endless(cache: Path, temporary: Path, *words: str) -> Iterator[Started]:
+    """A tracer of a program that runs until the body of the `with` has ended."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "TMPDIR": str(temporary)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = *TRACE, *words, "--", "sh", "-c", "echo $$; exec sleep 1000"
+    tracer = Started(*command, env=environment, stdin=None, stderr=subprocess.PIPE)
+    pid = int(tracer.line())
+    try:
+        yield tracer
+    finally:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_the_report_has_each_function_once(trace: Any) -> None:
@@ -338,20 +347,18 @@ def test_what_does_not_go_together_is_said(words: tuple[str, ...], says: str, tr
     assert says in trace("--report", *words, code=2).stderr
 
 
-def test_a_program_without_entries_is_told_of(usdtbuild: Any, cache: Path) -> None:
-    done = usdtbuild("trace", "--report", "--", "true", env={**os.environ, "XDG_CACHE_HOME": str(cache)})
+def test_a_program_without_entries_is_told_of(trace: Any) -> None:
+    done = trace("--report", command=("true",))
     assert "none of the functions that were asked for; compile it with -fpatchable-function-entry" in done.stderr
     assert len(done.stdout.splitlines()) == 1
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="a matter of x86-64's jumps")
-def test_why_no_entry_can_be_patched_is_said(run: Any, usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
+def test_why_no_entry_can_be_patched_is_said(trace_of: Any) -> None:
     """Where that was so of all entries, each was said to have other padding than most."""
-    (tmp_path / "p.c").write_text("__attribute__((noipa)) int leaf(int x) { return x; } int main() { return leaf(0); }")
+    text = "__attribute__((noipa)) int leaf(int x) { return x; } int main() { return leaf(0); }"
     options = "-fcf-protection=none", "-fpatchable-function-entry=16,14"
-    run("gcc", "-O1", *options, "p.c", "-o", "p", cwd=tmp_path)
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    said = usdtbuild("trace", "--report", "-F", "leaf", "--", tmp_path / "p", env=environment, code=1).stderr
+    said = trace_of(text, "--report", "-F", "leaf", options=options, code=1).stderr
     assert "leaf at 0x" in said
     assert "the second byte of a jump from the entry to its padding would be a harmful instruction" in said
 
@@ -365,8 +372,6 @@ def test_a_file_alone_means_its_functions(engine: str, trace: Any) -> None:
 
 def test_small_functions_are_left_out_with_every_engine(trace: Any) -> None:
     done = trace("--count", "-F", "la*", "-F", "le*", "-Z", "100", "--trap", code=None)
-    if done.returncode and "ptrace" in done.stderr:
-        pytest.skip("this user may not trace")
     assert re.findall(r"^ *(\d+) +(\w+)$", done.stdout, re.MULTILINE) == [("1", "large")]
 
 
@@ -384,8 +389,6 @@ def test_the_last_pattern_decides_with_every_engine(
 ) -> None:
     more = ("--trap",) if engine == "auto" else ()
     done = trace("--count", *words, "--engine", engine, *more, "--module", "calls", code=None)
-    if done.returncode and "ptrace" in done.stderr:
-        pytest.skip("this user may not trace")
     assert set(re.findall(r"^ *\d+ +(\w+)$", done.stdout, re.MULTILINE)) == seen
 
 
@@ -419,20 +422,18 @@ def in_order(lines: list[tuple[int, str, int]]) -> Any:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_all_ways_are_what_the_compiler_s_own_calls_say(
-    way: str, usdtbuild: Any, cache: Path, ways: Any, run: Any, tmp_path: Path
+    way: str, trace: Any, ways: Any, run: Any, tmp_path: Path
 ) -> None:
     run(ways["truth"], way, env={**os.environ, "TRUTH": str(tmp_path / "truth")})
     symbols = run("nm", "--defined-only", ways["truth"]).stdout.splitlines()
     names = {int(line.split()[0], 16): line.split()[2] for line in symbols}
     truth = [line.split() for line in (tmp_path / "truth").read_text().splitlines()]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    done = usdtbuild("trace", "--graph", "--mangled", "--", ways["ours"], way, env=environment)
-    ours = in_order(shape_of(done.stdout))
+    ours = in_order(shape_of(trace("--graph", "--mangled", command=(ways["ours"], way)).stdout))
     assert ours["main"]["calls"] == 1
     assert ours == in_order([(int(depth), names[int(offset, 16)], int(calls)) for depth, offset, calls in truth])
 
 
-def test_a_recursion_of_100_000(usdtbuild: Any, cache: Path, ways: Any) -> None:
+def test_a_recursion_of_100_000(cache: Path, ways: Any) -> None:
     """Each call is counted; the graph's lines don't grow with their depth."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     deep = ("sh", "-c", 'ulimit -s 65536; exec "$@"', "sh")
@@ -586,15 +587,11 @@ def test_a_function_s_callers_are_traced(trace: Any, tmp_path: Path) -> None:
     assert (done.stdout, "nothing matches --graph=lief; did you mean leaf?" in done.stderr) == ("", True)
 
 
-def test_percentiles_and_the_longest_call(usdtbuild: Any, cache: Path, run: Any, tmp_path: Path) -> None:
+def test_percentiles_and_the_longest_call(trace_of: Any, tmp_path: Path) -> None:
     """96 calls do nothing, and four wait for 20 ms and longer."""
-    (tmp_path / "waits.c").write_text(
-        "#include <unistd.h>\nvoid waits(int n) { if (n % 25 == 24) usleep(20000 + 100 * n); }\n"
-        "int main(void) { for (int i = 0; i < 100; i++) waits(i); return 0; }\n"
-    )
-    run("gcc", "-O1", "-fno-inline", "-fpatchable-function-entry=7,5", "waits.c", "-o", "waits", cwd=tmp_path)
-    usdtbuild("trace", "--report", "-o", tmp_path / "w.report.json", "--", tmp_path / "waits",
-              env={**os.environ, "XDG_CACHE_HOME": str(cache)})  # fmt: skip
+    text = "#include <unistd.h>\nvoid waits(int n) { if (n % 25 == 24) usleep(20000 + 100 * n); }\n" \
+           "int main(void) { for (int i = 0; i < 100; i++) waits(i); return 0; }\n"  # fmt: skip
+    trace_of(text, "--report", "-o", tmp_path / "w.report.json", options=("-fno-inline",))
     row = read_report(str(tmp_path / "w.report.json"))["waits"]
     assert row.p50 is not None
     assert row.p99 is not None
@@ -645,8 +642,6 @@ CUTS: dict[str, tuple[tuple[str, ...], Shape]] = {
 def test_only_some_calls_are_added_up(case: str, engine: str, trace: Any) -> None:
     words, shape = CUTS[case]
     done = trace("--graph", *words, "--engine", engine, code=None)
-    if done.returncode and "ptrace" in done.stderr:
-        pytest.skip("this user may not trace")
     assert shape_of(done.stdout) == shape
 
 
@@ -686,11 +681,8 @@ def windowed(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory)
         (("--min-time", "500ms"), [(0, "main", 1), (1, "lasts", 1)]),
     ],
 )
-def test_calls_between_probes_and_long_ones(
-    words: tuple[str, ...], shape: Shape, windowed: Path, usdtbuild: Any, cache: Path
-) -> None:
-    done = usdtbuild("trace", "--graph", *words, "--", windowed, env={**os.environ, "XDG_CACHE_HOME": str(cache)})
-    assert sorted(shape_of(done.stdout)) == sorted(shape)
+def test_calls_between_probes_and_long_ones(words: tuple[str, ...], shape: Shape, windowed: Path, trace: Any) -> None:
+    assert sorted(shape_of(trace("--graph", *words, command=(windowed,)).stdout)) == sorted(shape)
 
 
 @pytest.mark.parametrize(
@@ -707,30 +699,23 @@ def test_what_chooses_nothing_is_said(words: tuple[str, ...], code: int, says: s
     assert says in trace(*words, code=code).stderr
 
 
-def test_threads_that_come_and_go_share_what_they_have(run: Any, usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
+def test_threads_that_come_and_go_share_what_they_have(trace_of: Any) -> None:
     """A thread goes on with the nodes of one that has ended: 3,000 have room, and are one."""
-    (tmp_path / "t.c").write_text(
-        '#include <pthread.h>\nvoid *runs(void *p) { __asm__ volatile(""); return p; }\n'
-        "int main(void) { for (int i = 0; i < 3000; i++) { pthread_t t; pthread_create(&t, 0, runs, 0);"
-        " pthread_join(t, 0); } return 0; }\n"
-    )
-    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "t.c", "-lpthread", "-o", "t", cwd=tmp_path)
-    done = usdtbuild("trace", "--graph", "--", tmp_path / "t", env={**os.environ, "XDG_CACHE_HOME": str(cache)})
+    text = '#include <pthread.h>\nvoid *runs(void *p) { __asm__ volatile(""); return p; }\n' \
+           "int main(void) { for (int i = 0; i < 3000; i++) { pthread_t t; pthread_create(&t, 0, runs, 0);" \
+           " pthread_join(t, 0); } return 0; }\n"  # fmt: skip
+    done = trace_of(text, "--graph")
     assert sorted(shape_of(done.stdout)) == [(0, "main", 1), (0, "runs", 3000)]
     assert "no room" not in done.stderr
 
 
-def test_a_function_that_calls_thousands(run: Any, usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
+def test_a_function_that_calls_thousands(trace_of: Any) -> None:
     """Each is found again among its siblings, in whatever order it is called."""
     most = 400
     calls = ["".join(f"f{number}();" for number in order) for order in (range(most), range(most - 1, -1, -2))]
     functions = "".join(f'KEPT void f{number}(void) {{ __asm__ volatile(""); }}\n' for number in range(most))
-    (tmp_path / "t.c").write_text(
-        f"#define KEPT __attribute__((noinline))\n{functions}"
-        f"int main(void) {{ for (int i = 0; i < 3; i++) {{ {calls[0]} }} {calls[1]} return 0; }}\n"
-    )
-    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "t.c", "-o", "t", cwd=tmp_path)
-    done = usdtbuild("trace", "--graph", "--", tmp_path / "t", env={**os.environ, "XDG_CACHE_HOME": str(cache)})
+    main = f"int main(void) {{ for (int i = 0; i < 3; i++) {{ {calls[0]} }} {calls[1]} return 0; }}\n"
+    done = trace_of(f"#define KEPT __attribute__((noinline))\n{functions}{main}", "--graph")
     expected = [(0, "main", 1), *((1, f"f{number}", 3 + number % 2) for number in range(most))]
     assert shape_of(done.stdout) == expected
 
@@ -753,17 +738,12 @@ def test_what_the_program_writes_is_in_memory(
 
 
 @pytest.mark.slow
-def test_thousands_of_functions_are_told_of(run: Any, usdtbuild: Any, cache: Path, tmp_path: Path) -> None:
+def test_thousands_of_functions_are_told_of(trace_of: Any) -> None:
     """It is said how many there are, and what chooses fewer."""
-    (tmp_path / "t.c").write_text(
-        "#define KEPT __attribute__((noinline))\n"
-        + "".join(f'KEPT void f{number}(void) {{ __asm__ volatile(""); }}\n' for number in range(10_500))
-        + "int main(void) { f5(); f9999(); return 0; }\n"
-    )
-    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "t.c", "-o", "t", cwd=tmp_path)
+    kept = '__attribute__((noinline)) void f%d(void) { __asm__ volatile(""); }\n'
+    text = "".join(kept % number for number in range(10_500)) + "int main(void) { f5(); f9999(); return 0; }\n"
     for words in (("--graph",), ("--count", "--engine", "inside")):
         for glob, told in (("f*", True), ("f99*", False)):
-            where = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-            done = usdtbuild("trace", *words, "-F", glob, "--", tmp_path / "t", env=where)
+            done = trace_of(text, *words, "-F", glob)
             assert ("10,500 functions and probes are traced; narrower patterns, -x" in done.stderr) == told
             assert ("f5" in done.stdout.split(), "f9999" in done.stdout.split()) == (told, True)
