@@ -294,6 +294,34 @@ def usdtbuild(run: Run) -> Run:
 
 
 @pytest.fixture(scope="session")
+def compiled(run: Run) -> Callable[..., Path]:
+    """Write a source, and compile it in its folder: `compiled(folder, "one.c", text, "-O2", cc="clang")`.
+
+    What is made, a file of the source's name or `to`, is returned, and other users may read it.
+    """
+
+    def compile_text(folder: Path, name: str, text: str, *options: Any, cc: str = "gcc", to: str = "") -> Path:
+        (folder / name).write_text(text)
+        folder.chmod(0o755)
+        output = to or Path(name).with_suffix(".o" if "-c" in options else ".so" if "-shared" in options else "")
+        run(*cc.split(), name, *options, "-o", output, cwd=folder)
+        return folder / output
+
+    return compile_text
+
+
+@pytest.fixture(scope="session")
+def header_of(usdtbuild: Run) -> Callable[..., None]:
+    """Write a provider file, and its header beside it: `header_of(folder, "app.d", text, "--formats=dof")`."""
+
+    def write_header(folder: Path, name: str, text: str, *options: str) -> None:
+        (folder / name).write_text(text)
+        usdtbuild("header", *options, name, "-o", Path(name).with_suffix(".h"), cwd=folder)
+
+    return write_header
+
+
+@pytest.fixture(scope="session")
 def need() -> Callable[[str], str]:
     """Return a program's path; skip the test if the machine hasn't got it: `need("ccache")`."""
 

@@ -45,13 +45,11 @@ NOWHERE = {"closed": "-", "full": "/dev/full"}
 
 
 @pytest.fixture(scope="module")
-def folder(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory, compiled: Any, header_of: Any) -> Path:
     made = tmp_path_factory.mktemp("ending")
-    (made / "app.d").write_text(PROVIDER)
+    header_of(made, "app.d", PROVIDER, "--formats=dof")
     (made / "broken.d").write_text("provider app { probe ")
-    (made / "main.c").write_text(SOURCE)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=made)
-    run("gcc", "-fpatchable-function-entry=4,2", "-c", "main.c", "-o", "main.o", cwd=made)
+    compiled(made, "main.c", SOURCE, "-fpatchable-function-entry=4,2", "-c")
     usdtbuild("instrument", "main.o", "-o", "done.o", "--formats", "stapsdt,dof", cwd=made)
     run("gcc", "done.o", "-o", "app", cwd=made)
     (made / "made.o").touch()

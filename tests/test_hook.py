@@ -14,10 +14,9 @@ SOURCE = '#include "app.h"\nint f(int);\nint f(int x) { if (APP_GO_ENABLED()) AP
 
 
 @pytest.fixture
-def folder(tmp_path: Path, usdtbuild: Any) -> Path:
-    (tmp_path / "app.d").write_text(PROVIDER)
+def folder(tmp_path: Path, header_of: Any) -> Path:
+    header_of(tmp_path, "app.d", PROVIDER, "--formats=dof")
     (tmp_path / "app.c").write_text(SOURCE)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     return tmp_path
 
 

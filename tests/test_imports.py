@@ -27,9 +27,8 @@ HEADER, DTRACE, INSTRUMENT = 32, 28, 45  # of our own
 
 
 @pytest.fixture
-def folder(tmp_path: Path, usdtbuild: Any) -> Path:
-    (tmp_path / "app.d").write_text("provider app { probe go(int x, char *text); };\n")
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
+def folder(tmp_path: Path, header_of: Any) -> Path:
+    header_of(tmp_path, "app.d", "provider app { probe go(int x, char *text); };\n", "--formats=dof")
     (tmp_path / "probed.c").write_text('#include "app.h"\nvoid f(int x) { APP_GO(x, "text"); }\n')
     (tmp_path / "plain.c").write_text("int g(int x) { return x; }\n")
     return tmp_path

@@ -107,12 +107,11 @@ def test_a_report_of_calls(built: Path, usdtbuild: Any, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any, header_of: Any) -> Path:
     """A program with all record formats, patchable entries and debug information; its object lies beside it."""
     place = tmp_path_factory.mktemp("json")
-    (place / "app.d").write_text(PROVIDER)
+    header_of(place, "app.d", PROVIDER, "--formats=dof")
     (place / "main.c").write_text(MAIN)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=place)
     formats, entries = "--formats=stapsdt,dof,usdt", "-fpatchable-function-entry=7,5"
     usdtbuild("cc", formats, "--", "gcc", "-O1", "-g", entries, "-c", "main.c", "-o", "main.o", cwd=place)
     run("gcc", "main.o", "-o", "app", cwd=place)

@@ -52,13 +52,11 @@ ln -s fd/2 /dev/stderr || exit 99
 
 
 @pytest.fixture(scope="session")
-def folder(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory, compiled: Any, header_of: Any) -> Path:
     """A provider, its header, a source, and the same as assembly and as objects."""
     made = tmp_path_factory.mktemp("outputs")
-    (made / "app.d").write_text(PROVIDER)
-    (made / "main.c").write_text(SOURCE)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=made)
-    run("gcc", "-fpatchable-function-entry=4,2", "-c", "main.c", "-o", "main.o", cwd=made)
+    header_of(made, "app.d", PROVIDER, "--formats=dof")
+    compiled(made, "main.c", SOURCE, "-fpatchable-function-entry=4,2", "-c")
     run("gcc", "-DUSDT_PROBES_BY_CALL", "-c", "main.c", "-o", "calls.o", cwd=made)
     run("gcc", "-S", "main.c", "-o", "main.s", cwd=made)
     usdtbuild("instrument", "main.o", "-o", "done.o", cwd=made)

@@ -51,12 +51,11 @@ OPTIONS = ["-O2", "-g", "-fpatchable-function-entry=7,5", "-c", "app.c", "-o"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any, header_of: Any) -> Path:
     """An object and a program with probes and entries, and a stripped program whose symbols are in another file."""
     place = tmp_path_factory.mktemp("once")
-    (place / "app.d").write_text("provider app { probe go(int x, char *text); };\n")
+    header_of(place, "app.d", "provider app { probe go(int x, char *text); };\n", "--formats=dof")
     (place / "app.c").write_text(SOURCE)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=place)
     usdtbuild("cc", "--", "gcc", *OPTIONS, "app.o", cwd=place)
     run("gcc", "app.o", "-Wl,--build-id=sha1", "-o", "app", cwd=place)
     run("objcopy", "--only-keep-debug", "app", "app.debug", cwd=place)

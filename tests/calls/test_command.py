@@ -51,7 +51,7 @@ def names_and_sites(run: Any, path: Path, names: dict[int, str]) -> dict[int, se
 @pytest.mark.parametrize("linker", LINKERS)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_way_through_a_slot_is_found(
-    form: str, linker: str, build: Any, usdtbuild: Any, run: Any, calls_of: Any, need: Any, tmp_path: Path
+    form: str, linker: str, build: Any, run: Any, calls_of: Any, need: Any, tmp_path: Path
 ) -> None:
     need(LINKERS[linker])
     path = build(*FORMS[form], f"-fuse-ld={linker}", code=None)
@@ -154,10 +154,9 @@ def test_a_process_says_what_its_slots_hold(build: Any, usdtbuild: Any) -> None:
     assert any("libown" in name for name in files)
 
 
-def test_wrong_input_is_one_line(usdtbuild: Any, run: Any, build: Any, tmp_path: Path) -> None:
+def test_wrong_input_is_one_line(usdtbuild: Any, build: Any, tmp_path: Path, compiled: Any) -> None:
     (tmp_path / "nothing").write_text("nothing")
-    (tmp_path / "empty.c").write_text("int main(void) { return 0; }\n")
-    run("gcc", "-c", "empty.c", "-o", "empty.o", cwd=tmp_path)
+    compiled(tmp_path, "empty.c", "int main(void) { return 0; }\n", "-c")
     for name, code, words in (
         ("nothing", 1, "is no ELF file"), ("missing", 1, "no such file"), ("empty.o", 0, "is an object"),
     ):  # fmt: skip

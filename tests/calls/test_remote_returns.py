@@ -143,13 +143,12 @@ def test_returns_of_all_threads_at_once(program: Path, run: Any, served: Any, wh
     assert server.communicate(timeout=60)[0] == f"{summed} 12\n"
 
 
-def test_every_function_of_a_program_that_throws(run: Any, served: Any, tmp_path: Path) -> None:
+def test_every_function_of_a_program_that_throws(run: Any, served: Any, tmp_path: Path, compiled: Any) -> None:
     """What is no return address is left alone, and who is left by an exception doesn't return."""
     if platform.machine() != "x86_64":
         pytest.skip("gdbserver's program is to be one of x86-64")
-    (tmp_path / "throwing.cc").write_text(THROWING)
     options = ["-O2", "-fno-optimize-sibling-calls", "-fpatchable-function-entry=7,5"]
-    run("g++", *options, "throwing.cc", "-o", "throwing", cwd=tmp_path)
+    compiled(tmp_path, "throwing.cc", THROWING, *options, cc="g++")
     where, server = served(tmp_path / "throwing")
     words = ["--remote", where, "--module", "throwing", "-F", "*", "--returns"]
     done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", *words)
@@ -163,12 +162,11 @@ def test_every_function_of_a_program_that_throws(run: Any, served: Any, tmp_path
 
 
 @pytest.mark.parametrize("segments", ["separate-code", "noseparate-code"])  # constants are executable without
-def test_function_that_is_jumped_to(run: Any, served: Any, tmp_path: Path, segments: str) -> None:
+def test_function_that_is_jumped_to(run: Any, served: Any, tmp_path: Path, segments: str, compiled: Any) -> None:
     """There is no return address, and what is there instead is left alone."""
     if platform.machine() != "x86_64":
         pytest.skip("gdbserver's program is to be one of x86-64")
-    (tmp_path / "jumping.c").write_text(JUMPING)
-    run("gcc", "-O2", f"-Wl,-z,{segments}", "jumping.c", "-o", "jumping", cwd=tmp_path)
+    compiled(tmp_path, "jumping.c", JUMPING, "-O2", f"-Wl,-z,{segments}")
     where, server = served(tmp_path / "jumping")
     words = ["--remote", where, "-F", "enter", "-F", "part", "--returns"]
     done = run(sys.executable, "-m", "usdtbuild", "trace", *words)

@@ -190,12 +190,11 @@ __attribute__((constructor)) static void slow(void)
 """
 
 
-def test_first_call_that_waits_for_another_thread(program: Path, run: Any, served: Any) -> None:
+def test_first_call_that_waits_for_another_thread(program: Path, run: Any, served: Any, compiled: Any) -> None:
     """Stepped alone it would wait for ever; it is let go with the others, and what may be missing is said."""
     folder = program.parent
     (folder / "waits.c").write_text(WAITS)
-    (folder / "slow.c").write_text(SLOW)
-    run("gcc", "-shared", "-fPIC", "slow.c", "-o", "libslow.so", cwd=folder)
+    compiled(folder, "slow.c", SLOW, "-shared", "-fPIC", to="libslow.so")
     loose = ("-Wl,--unresolved-symbols=ignore-all", "-rdynamic")
     built_twice(run, folder, "waits", 2, *loose)
     where, server = served(folder / "waits", folder / "libown.so", folder / "libslow.so")
@@ -239,12 +238,11 @@ int own_0(int) __attribute__((ifunc("choose")));
 """
 
 
-def test_first_call_within_a_first_call(program: Path, run: Any, served: Any) -> None:
+def test_first_call_within_a_first_call(program: Path, run: Any, served: Any, compiled: Any) -> None:
     """An IFUNC's resolver is run by the dynamic linker, and makes a first call itself."""
     folder = program.parent
     (folder / "within.c").write_text(WITHIN)
-    (folder / "ifunc.c").write_text(IFUNC)
-    run("gcc", "-shared", "-fPIC", "ifunc.c", "-Wl,-soname,libifunc.so", "-o", "libifunc.so", cwd=folder)
+    compiled(folder, "ifunc.c", IFUNC, "-shared", "-fPIC", "-Wl,-soname,libifunc.so", to="libifunc.so")
     built_twice(run, folder, "within", 2, "-rdynamic", "libifunc.so", "libown.so")
     where, server = served(folder / "within")
     done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "within", "-L", "own_*")

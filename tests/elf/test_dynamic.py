@@ -32,10 +32,9 @@ LINKS = {
 
 
 @pytest.fixture(scope="module", params=LINKS)
-def linked(request: Any, tmp_path_factory: Any, run: Any) -> Path:
+def linked(request: Any, tmp_path_factory: Any, compiled: Any) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
-    (folder / "main.c").write_text(SOURCE)
-    run("gcc", "-O1", "-fPIC", *LINKS[request.param], "-o", folder / "linked", folder / "main.c")
+    compiled(folder, "main.c", SOURCE, "-O1", "-fPIC", *LINKS[request.param], to="linked")
     return Path(folder, "linked")
 
 

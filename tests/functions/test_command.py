@@ -175,7 +175,7 @@ def test_a_file_cut_anywhere_is_an_error_or_is_read(program: Any, tmp_path: Any)
 
 
 def test_a_stripped_program_falls_back_to_table_and_unwind_records(
-    run: Any, functions: Any, by_name: Any, program: Any, cc: str, program_c: Any, tmp_path: Any
+    run: Any, functions: Any, program: Any, cc: str, program_c: Any, tmp_path: Any
 ) -> None:
     for options in (["-O2"], ["-O2", "-fcf-protection"], ["-Os", "-fno-asynchronous-unwind-tables", "-fno-exceptions"]):
         whole, bare = tmp_path / "whole", tmp_path / "bare"
@@ -375,20 +375,18 @@ def test_explain_says_it_in_the_text_too(usdtbuild: Any, program: Any) -> None:
 # -- speed -----------------------------------------------------------------------------------------------------------
 
 
-def test_ten_thousand_functions_are_listed_quickly(run: Any, need: Any, tmp_path: Any) -> None:
+def test_ten_thousand_functions_are_listed_quickly(run: Any, need: Any, tmp_path: Any, compiled: Any) -> None:
     """Not a benchmark (benchmarks/functions.py is): 10,000 functions must not need anything near a minute."""
     import resource
     import subprocess
     import sys
 
-    source, built = tmp_path / "a.s", tmp_path / "a.o"
     one = (
         ".p2align 4\n.L{0}: .rept 5\nnop\n.endr\n.globl f{0}\n.type f{0}, @function\nf{0}: nop\nnop\n"
         "push %rbp\ntest %edi, %edi\njne 1f\nlea 4(%rdi), %eax\n1: pop %rbp\nret\n.size f{0}, . - f{0}\n"
         '.pushsection __patchable_function_entries,"awo",@progbits,.text\n.quad .L{0}\n.popsection\n'
     )
-    source.write_text(".text\n" + "".join(one.format(number) for number in range(10000)))
-    run(need("gcc"), "-c", source, "-o", built)
+    built = compiled(tmp_path, "a.s", ".text\n" + "".join(one.format(number) for number in range(10000)), "-c")
     program = tmp_path / "a.so"
     run(need("gcc"), "-shared", "-nostdlib", built, "-o", program)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -204,15 +204,13 @@ right:
 
 @pytest.mark.parametrize(("before", "pair"), [(0, "1,0"), (2, "3,2"), (6, "7,6")])
 def test_nops_at_the_local_entry_point_are_right_on_ppc64le(
-    need: Any, run: Any, by_name: Any, tmp_path: Any, before: int, pair: str
+    need: Any, by_name: Any, tmp_path: Any, before: int, pair: str, compiled: Any
 ) -> None:
     """What gcc from 13 on writes: the padding between the two entry points, the entry's NOP at the local one."""
     compiler = need("powerpc64le-linux-gnu-gcc")
-    source, built = tmp_path / "a.s", tmp_path / "a.o"
     nops = "1:\n" + "  nop\n" * before
     label = "right + 8"
-    source.write_text(RIGHT_PPC64LE.format(before=nops, at="  nop", label=label))
-    run(compiler, "-c", source, "-o", built)
+    built = compiled(tmp_path, "a.s", RIGHT_PPC64LE.format(before=nops, at="  nop", label=label), "-c", cc=compiler)
     row = by_name(built, "--patchable", pair)["right"]
     assert row["hotpatchable"], row
     assert (row["padding"], row["nops"]) == (4 * before, 4)

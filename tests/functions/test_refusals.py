@@ -402,13 +402,12 @@ def test_names_that_are_no_text_do_no_harm(usdtbuild: Any, build: Any, functions
     assert row["aliases"] == ["\x1b\\xffd"]
 
 
-def test_what_has_the_same_reason_is_told_together(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+def test_what_has_the_same_reason_is_told_together(usdtbuild: Any, tmp_path: Path, compiled: Any) -> None:
     """A program that wasn't compiled for it has thousands of functions, and its libraries have more."""
     names = [f"plain_{number}" for number in range(30)]
     text = "".join(f"__attribute__((noinline)) int {name}(int x) {{ return x + {len(name)}; }}\n" for name in names)
     calls = " + ".join(f"{name}({number})" for number, name in enumerate(names))
-    (tmp_path / "plain.c").write_text(f"{text}int main(void) {{ return ({calls}) == 0; }}\n")
-    run("gcc", "-O1", "-falign-functions=16", "plain.c", "-o", "plain", cwd=tmp_path)
+    compiled(tmp_path, "plain.c", f"{text}int main(void) {{ return ({calls}) == 0; }}\n", "-O1", "-falign-functions=16")
     done = usdtbuild("trace", "-F", "plain_*", "--count", "--", tmp_path / "plain")
     told = [line for line in done.stderr.splitlines() if "not traced" in line]
     assert len(told) <= 9

@@ -181,14 +181,13 @@ int main(void)
 
 @pytest.mark.parametrize("where", list(ELSEWHERE))
 def test_the_tree_with_another_c_library_and_on_other_machines(
-    where: str, trace: Any, run: Any, need: Any, tmp_path: Path
+    where: str, trace: Any, need: Any, tmp_path: Path, compiled: Any
 ) -> None:
     """What is preloaded into programs of musl is what glibc gets. The emulator's own start ignores it."""
     compiler, pair, emulator = ELSEWHERE[where]
     for tool in (compiler, *emulator[:1]):
         need(tool)
-    (tmp_path / "tails.c").write_text(TAILS)
-    run(compiler, "-O2", f"-fpatchable-function-entry={pair}", "tails.c", "-o", "tails", cwd=tmp_path)
+    compiled(tmp_path, "tails.c", TAILS, "-O2", f"-fpatchable-function-entry={pair}", cc=compiler)
     more = {"env": {"CC": compiler} if emulator else {}, "command": (*emulator, tmp_path / "tails")}
     done = trace("--graph", **more)
     assert shape_of(done.stdout.removeprefix("10000\n")) == [
@@ -663,13 +662,10 @@ int main(void)
 
 
 @pytest.fixture(scope="module")
-def windowed(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def windowed(tmp_path_factory: pytest.TempPathFactory, compiled: Any, header_of: Any) -> Path:
     folder = tmp_path_factory.mktemp("windowed")
-    (folder / "own.d").write_text("provider own { probe begin(); probe end(); };\n")
-    (folder / "w.c").write_text(WINDOWED)
-    usdtbuild("header", folder / "own.d", "-o", folder / "own.h")
-    run("gcc", "-O1", "-DUSDT_LIVE", "-fpatchable-function-entry=7,5", "w.c", "-o", "w", cwd=folder)
-    return folder / "w"
+    header_of(folder, "own.d", "provider own { probe begin(); probe end(); };\n")
+    return compiled(folder, "w.c", WINDOWED, "-O1", "-DUSDT_LIVE", "-fpatchable-function-entry=7,5")
 
 
 @pytest.mark.parametrize(

@@ -77,10 +77,9 @@ def test_a_name_without_parameters(written: str) -> None:
     assert without_parameters(written) == CORPUS[written]
 
 
-def test_the_runtime_leaves_the_same(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "main.c").write_text(MAIN)
+def test_the_runtime_leaves_the_same(run: Any, tmp_path: Path, compiled: Any) -> None:
     checks = ("-fsanitize=address,undefined", "-fno-sanitize-recover")
-    run("gcc", "-O1", "-g", *checks, f"-I{LIVE}", "main.c", "-o", "main", cwd=tmp_path)
+    compiled(tmp_path, "main.c", MAIN, "-O1", "-g", *checks, f"-I{LIVE}")
     lines = run(tmp_path / "main", *CORPUS).stdout.split("\n")[:-1]
     assert dict(zip(CORPUS, lines)) == CORPUS
 

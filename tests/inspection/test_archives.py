@@ -40,9 +40,8 @@ def test_every_kind_of_archive_gives_its_members(
     assert read(tmp_path / "lib.a") == members
 
 
-def test_symbol_tables_are_no_members(tmp_path: Path, run: Any) -> None:
-    (tmp_path / "f.c").write_text("int f(void) { return 1; }\n")
-    run("gcc", "-c", "f.c", cwd=tmp_path)
+def test_symbol_tables_are_no_members(tmp_path: Path, run: Any, compiled: Any) -> None:
+    compiled(tmp_path, "f.c", "int f(void) { return 1; }\n", "-c")
     run("ar", "rcs", "lib.a", "f.o", cwd=tmp_path)
     assert list(read(tmp_path / "lib.a")) == ["f.o"]
 

@@ -104,9 +104,8 @@ def test_an_object_linked_with_r_shows_the_same_sites(sdt_program: Any, run: Any
     assert {site.location.section for site in sites(merged)} == {".text"}
 
 
-def test_a_file_without_records_has_no_probes(tmp_path: Path, run: Any) -> None:
-    (tmp_path / "empty.c").write_text("int main(void) { return 0; }\n")
-    run("gcc", "empty.c", "-o", "empty", cwd=tmp_path)
+def test_a_file_without_records_has_no_probes(tmp_path: Path, compiled: Any) -> None:
+    compiled(tmp_path, "empty.c", "int main(void) { return 0; }\n")
     assert look(tmp_path / "empty").probes == ()
 
 
@@ -157,7 +156,7 @@ def test_objects_and_binaries_of_every_machine_are_read(target: str, foreign: An
         assert site.location.section == (".text.here" if link is None else ".text")
 
 
-def test_a_machine_nobody_knows_is_read_as_far_as_possible(foreign: Any, note: Any, tmp_path: Path) -> None:
+def test_a_machine_nobody_knows_is_read_as_far_as_possible(foreign: Any, note: Any) -> None:
     path = foreign("aarch64-linux-gnu", foreign_source(note, "8@x0", ".8byte"))
     data = bytearray(path.read_bytes())
     data[18:20] = b"\xee\xee"

@@ -334,9 +334,8 @@ sys.exit(cli.main())
 # -- what isn't there --------------------------------------------------------------------------------------------------
 
 
-def test_no_probes_is_no_error_but_is_said(usdtbuild: Any, tmp_path: Path, run: Any) -> None:
-    (tmp_path / "none.c").write_text("int main(void) { return 0; }\n")
-    run("gcc", "none.c", "-o", "none", cwd=tmp_path)
+def test_no_probes_is_no_error_but_is_said(usdtbuild: Any, tmp_path: Path, compiled: Any) -> None:
+    compiled(tmp_path, "none.c", "int main(void) { return 0; }\n")
     done = usdtbuild("list", tmp_path / "none")
     assert done.stdout == ""
     assert done.stderr == f"usdtbuild: {tmp_path / 'none'}: no probes found\n"
@@ -352,11 +351,11 @@ def test_a_file_whose_records_were_stripped_away_is_told_of(usdtbuild: Any, prog
     assert usdtbuild("list", path).stderr == f"usdtbuild: {path}: no probes found{said}"
 
 
-def test_object_that_was_not_instrumented_is_told_of(usdtbuild: Any, tmp_path: Path, run: Any) -> None:
-    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
-    (tmp_path / "main.c").write_text('#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n')
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
-    run("gcc", "-c", "main.c", cwd=tmp_path)
+def test_object_that_was_not_instrumented_is_told_of(
+    usdtbuild: Any, tmp_path: Path, compiled: Any, header_of: Any
+) -> None:
+    header_of(tmp_path, "app.d", "provider app { probe go(int x); };\n", "--formats=dof")
+    compiled(tmp_path, "main.c", '#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n', "-c")
     said = ", but calls that nobody has turned into sites; 'usdtbuild verify main.o' names them\n"
     assert usdtbuild("list", "main.o", cwd=tmp_path).stderr == f"usdtbuild: main.o: no probes found{said}"
     usdtbuild("instrument", "main.o", "-o", "done.o", cwd=tmp_path)

@@ -41,7 +41,7 @@ PERF_ONLY = {"perf-offset", "build-id"}
 
 
 @pytest.fixture(scope="session")
-def app(tmp_path_factory: pytest.TempPathFactory, run: Any, usdtbuild: Any) -> Callable[..., Path]:
+def app(tmp_path_factory: pytest.TempPathFactory, run: Any, usdtbuild: Any, header_of: Any) -> Callable[..., Path]:
     """Compile with `usdtbuild cc`, and link: `app("gcc", "lld", "-O2")`."""
     made: dict[tuple[str, ...], Path] = {}
 
@@ -49,9 +49,8 @@ def app(tmp_path_factory: pytest.TempPathFactory, run: Any, usdtbuild: Any) -> C
         key = (compiler, linker, *flags)
         if key not in made:
             folder = tmp_path_factory.mktemp("app")
-            (folder / "app.d").write_text(APP_D)
+            header_of(folder, "app.d", APP_D, "--formats=dof")
             (folder / "main.c").write_text(MAIN_C)
-            usdtbuild("header", "--formats=dof", folder / "app.d", "-o", folder / "app.h")
             compile_flags = [flag for flag in flags if not flag.startswith("-Wl")]
             usdtbuild("cc", "--", compiler, *compile_flags, "-c", folder / "main.c", "-o", folder / "main.o")
             run(compiler, *flags, folder / "main.o", f"-fuse-ld={linker}", "-o", folder / "app")
@@ -182,11 +181,10 @@ def test_is_enabled_sites_of_dof_are_marked(app: Any, usdtbuild: Any, run: Any) 
     assert found(usdtbuild, made) == {}
 
 
-def test_a_question_has_none_of_the_declared_arguments(app: Any, usdtbuild: Any, run: Any) -> None:
+def test_a_question_has_none_of_the_declared_arguments(app: Any, usdtbuild: Any, compiled: Any) -> None:
     folder = app("gcc", "bfd", "-O2").parent
     source = '#include "app.h"\nint ask(void) { return APP_REQUEST_START_ENABLED() || APP_REQUEST_DONE_ENABLED(); }\n'
-    (folder / "ask.c").write_text(source)
-    run("gcc", "-O2", "-DUSDT_ENABLED_BY_CALL", "-c", "ask.c", "-o", "ask.raw.o", cwd=folder)
+    compiled(folder, "ask.c", source, "-O2", "-DUSDT_ENABLED_BY_CALL", "-c", to="ask.raw.o")
     usdtbuild("instrument", "ask.raw.o", "-o", "ask.o", "--formats", "dof", "--target-os", "freebsd", cwd=folder)
     asked = {probe["name"] for probe in listed(usdtbuild, folder / "ask.o")["probes"]}
     assert asked == {"request-start", "request-done"}
@@ -203,7 +201,7 @@ HALVES = {
 
 @pytest.mark.parametrize("target", HALVES)
 def test_arguments_that_are_seen_by_half_are_named(
-    target: str, app: Any, usdtbuild: Any, run: Any, need: Any, tmp_path: Path
+    target: str, app: Any, usdtbuild: Any, need: Any, tmp_path: Path
 ) -> None:
     shutil.copy(app("gcc", "bfd", "-O2").with_name("app.h"), tmp_path)
     (tmp_path / "main.c").write_text(MAIN_C.replace("#include <stdio.h>", ""))

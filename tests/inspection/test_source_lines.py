@@ -185,9 +185,8 @@ def test_a_folder_for_debug_files_needs_the_option(usdtbuild: Any, one: Path) ->
     assert "--debug-dir: only --source reads debug files" in done.stderr
 
 
-def test_sites_of_a_process_have_lines(usdtbuild: Any, run: Any, need: Any, tmp_path: Path) -> None:
-    (tmp_path / "app.d").write_text(PROBES)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
+def test_sites_of_a_process_have_lines(usdtbuild: Any, run: Any, need: Any, tmp_path: Path, header_of: Any) -> None:
+    header_of(tmp_path, "app.d", PROBES, "--formats=dof")
     (tmp_path / "f.c").write_text(
         '#include "app.h"\n#include <stdio.h>\nint main(void) {\n  APP_HIT(1);\n  return getchar();\n}\n'
     )
@@ -216,12 +215,11 @@ MACHINES = {"aarch64": "aarch64-linux-gnu-gcc", "riscv64": "riscv64-linux-gnu-gc
     "machine", [pytest.param(m, marks=pytest.mark.slow) if m not in ("aarch64", "riscv64") else m for m in MACHINES]
 )
 def test_objects_and_programs_of_other_machines_have_lines(
-    usdtbuild: Any, run: Any, need: Any, tmp_path: Path, machine: str
+    usdtbuild: Any, run: Any, need: Any, tmp_path: Path, machine: str, header_of: Any
 ) -> None:
     compiler = need(MACHINES[machine])
-    (tmp_path / "app.d").write_text(PROBES)
+    header_of(tmp_path, "app.d", PROBES, "--formats=dof")
     (tmp_path / "deep.h").write_text(DEEP)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     (tmp_path / "f.c").write_text('#include "deep.h"\nvoid _start(void);\nvoid _start(void) { middle(3); for (;;); }\n')
     usdtbuild("cc", "--", compiler, "-g", "-O2", "-c", "f.c", "-o", "f.o", cwd=tmp_path)
     run(compiler, "-nostdlib", "-static", "f.o", "-o", "f", cwd=tmp_path)

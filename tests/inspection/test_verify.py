@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,15 +74,13 @@ def test_calls_that_never_became_sites(stub: str, form: str, tmp_path: Path, run
     assert [place.probe for place in finding.places] == ["app:req__done"]
 
 
-def test_a_stripped_library_shows_them_too(tmp_path: Path, run: Any) -> None:
-    (tmp_path / "f.c").write_text(CALLS.format(name="__dtrace_app___go"))
-    run("gcc", "-fPIC", "-shared", "-s", "f.c", "-o", "out", cwd=tmp_path)
+def test_a_stripped_library_shows_them_too(tmp_path: Path, compiled: Any) -> None:
+    compiled(tmp_path, "f.c", CALLS.format(name="__dtrace_app___go"), "-fPIC", "-shared", "-s", to="out")
     only(tmp_path / "out", "not-processed", "error")
 
 
-def test_a_probe_declared_in_cplusplus_without_extern_c(tmp_path: Path, run: Any) -> None:
-    (tmp_path / "f.cc").write_text(CALLS.format(name="__dtrace_app___go"))
-    run("g++", "-c", "f.cc", "-o", "f.o", cwd=tmp_path)
+def test_a_probe_declared_in_cplusplus_without_extern_c(tmp_path: Path, compiled: Any) -> None:
+    compiled(tmp_path, "f.cc", CALLS.format(name="__dtrace_app___go"), "-c", cc="g++")
     assert "extern" in only(tmp_path / "f.o", "not-processed", "error").what
 
 
@@ -121,11 +118,10 @@ LATER = "holds intermediate code only (LTO): its probes show when it is linked [
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_probes_of_a_header_in_intermediate_code_show_when_it_is_linked(
-    compiler: str, tmp_path: Path, run: Any, usdtbuild: Any, need: Any
+    compiler: str, tmp_path: Path, run: Any, usdtbuild: Any, need: Any, header_of: Any
 ) -> None:
-    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
+    header_of(tmp_path, "app.d", "provider app { probe go(int x); };\n")
     (tmp_path / "main.c").write_text('#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n')
-    usdtbuild("header", "app.d", cwd=tmp_path)
     run(need(compiler), "-O2", "-flto", "-c", "main.c", cwd=tmp_path)
     run("ar", "rc", "lib.a", "main.o", cwd=tmp_path)
     for target in ("main.o", "lib.a"):
@@ -138,10 +134,9 @@ def test_probes_of_a_header_in_intermediate_code_show_when_it_is_linked(
     assert "[no-site]" in usdtbuild("verify", "--provider", "app.d", "lib.so", "lib.a", code=1, cwd=tmp_path).stdout
 
 
-def test_machine_code_beside_intermediate_code_is_judged(tmp_path: Path, run: Any, usdtbuild: Any) -> None:
-    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
+def test_machine_code_beside_intermediate_code_is_judged(tmp_path: Path, run: Any, header_of: Any) -> None:
+    header_of(tmp_path, "app.d", "provider app { probe go(int x); };\n")
     (tmp_path / "main.c").write_text('#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n')
-    usdtbuild("header", "app.d", cwd=tmp_path)
     run("gcc", "-flto", "-ffat-lto-objects", "-c", "main.c", cwd=tmp_path)
     assert findings(tmp_path / "main.o") == {}
 
@@ -168,9 +163,8 @@ def test_records_that_went_missing_though_the_file_is_not_stripped(program: Any,
     only(path, "notes-missing", "warning")
 
 
-def test_a_file_without_any_probe(tmp_path: Path, run: Any) -> None:
-    (tmp_path / "f.c").write_text("int main(void) { return 0; }\n")
-    run("gcc", "f.c", "-o", "program", cwd=tmp_path)
+def test_a_file_without_any_probe(tmp_path: Path, run: Any, compiled: Any) -> None:
+    compiled(tmp_path, "f.c", "int main(void) { return 0; }\n", to="program")
     run("gcc", "-c", "f.c", "-o", "object", cwd=tmp_path)
     assert "USDT_DISABLE" in only(tmp_path / "program", "no-probes", "warning").cure
     assert findings(tmp_path / "object") == {}
@@ -282,9 +276,7 @@ def test_records_of_code_that_is_not_there(site: str, program: Any, note: Any) -
 
 
 @pytest.mark.parametrize("linker", ["bfd", "lld", "mold"])
-def test_ghosts_that_a_linker_really_leaves(
-    linker: str, program: Any, note: Any, need: Any, tmp_path: Path, run: Any
-) -> None:
+def test_ghosts_that_a_linker_really_leaves(linker: str, program: Any, note: Any, need: Any) -> None:
     """sys/sdt.h's plain notes and --gc-sections: bfd keeps the function, gold refuses, lld and mold leave a ghost."""
     need(f"ld.{linker}")
     dead = '\n .section .text.dead,"ax",@progbits\n.Ldead: nop\n'
@@ -789,7 +781,7 @@ def test_an_archive_s_members_are_verified(usdtbuild: Any, program: Any, note: A
 # -- documentation -----------------------------------------------------------------------------------------------------
 
 
-def test_every_finding_is_documented(usdtbuild: Callable[..., Any]) -> None:
+def test_every_finding_is_documented() -> None:
     rows = re.findall(r"^\| `([a-z][a-z-]+)` \| [a-z]+[;: |]", DOCUMENTATION.read_text(), re.MULTILINE)
     assert sorted(rows) == sorted(NAMES)
 
@@ -813,13 +805,12 @@ SITE = (
 )
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_a_nop_of_five_bytes_above_data_below_the_stack_pointer(
-    compiler: str, flags: str, run: Any, need: Any, usdtbuild: Any, tmp_path: Path
+    compiler: str, flags: str, need: Any, usdtbuild: Any, tmp_path: Path, compiled: Any
 ) -> None:
     """What the kernel makes a call of; with a NOP of one byte, or a frame, all is well."""
     need(compiler)
     for nop, harmful in (("0x0f,0x1f,0x44,0,0", True), ("0x90", False)):
         text = f"#define SITE {SITE % nop}\n{LEAVES}"
-        (tmp_path / "leaf.c").write_text(text)
-        run(compiler, *flags.split(), "-fno-inline", "-fno-pie", "-no-pie", "leaf.c", "-o", "leaf", cwd=tmp_path)
+        compiled(tmp_path, "leaf.c", text, *flags.split(), "-fno-inline", "-fno-pie", "-no-pie", cc=compiler)
         found = usdtbuild("verify", "leaf", cwd=tmp_path, code=None).stdout
         assert ("[red-zone]" in found) == (harmful and "-mno-red-zone" not in flags), found

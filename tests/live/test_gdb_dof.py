@@ -47,11 +47,10 @@ def test_probes_written_by_hand(gdb: str, run: Any, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def program(run: Any, usdtbuild: Any, cc: str, tmp_path: Path) -> Path:
+def program(run: Any, usdtbuild: Any, cc: str, tmp_path: Path, header_of: Any) -> Path:
     """A program with SDT notes and DOF, whose addresses the linker has filled in (no PIE)."""
-    (tmp_path / "app.d").write_text(PROVIDER)
+    header_of(tmp_path, "app.d", PROVIDER, "--formats=dof")
     (tmp_path / "main.c").write_text(PROGRAM)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     usdtbuild(
         "cc", "--formats", "stapsdt,dof", "--", cc, "-O1", "-fno-pie", "-c", "main.c", "-o", "main.o", cwd=tmp_path
     )
@@ -107,12 +106,11 @@ def enabled_sites(usdtbuild: Any, program: Path) -> dict[str, int]:
 @pytest.mark.parametrize("formats", ["stapsdt,dof,usdt", "dof,usdt"])
 @pytest.mark.parametrize(("system", "answer"), [("oracle", "*(int *) $rdi = 1"), ("freebsd", "$rax = 1")])
 def test_what_dtrace_answers_is_what_the_program_gets(
-    formats: str, system: str, answer: str, gdb: str, run: Any, usdtbuild: Any, cc: str, tmp_path: Path
+    formats: str, system: str, answer: str, gdb: str, run: Any, usdtbuild: Any, cc: str, tmp_path: Path, header_of: Any
 ) -> None:
     """gdb does at the second of three is-enabled sites what each DTrace does at all of them."""
-    (tmp_path / "app.d").write_text(PROVIDER)
+    header_of(tmp_path, "app.d", PROVIDER, "--formats=dof")
     (tmp_path / "main.c").write_text(TESTS)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     words = (cc, "-O1", "-fno-pie", "-DUSDT_ENABLED_BY_CALL", "-c", "main.c", "-o", "main.o")
     usdtbuild("cc", "--formats", formats, "--target-os", system, "--", *words, cwd=tmp_path)
     run(cc, "-no-pie", "main.o", "-o", "program", cwd=tmp_path)
@@ -126,11 +124,10 @@ def test_what_dtrace_answers_is_what_the_program_gets(
 
 @pytest.mark.parametrize("enabled", [0, 1])
 def test_a_semaphore_is_answered_by_the_same_test(
-    enabled: int, gdb: str, run: Any, usdtbuild: Any, cc: str, tmp_path: Path
+    enabled: int, gdb: str, run: Any, usdtbuild: Any, cc: str, tmp_path: Path, header_of: Any
 ) -> None:
-    (tmp_path / "app.d").write_text(PROVIDER)
+    header_of(tmp_path, "app.d", PROVIDER, "--formats=dof")
     (tmp_path / "main.c").write_text(TESTS)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     words = (cc, "-O1", "-fno-pie", "-DUSDT_ENABLED_BY_CALL", "-c", "main.c", "-o", "main.o")
     usdtbuild("cc", "--formats", "stapsdt,dof,usdt", "--", *words, cwd=tmp_path)
     run(cc, "-no-pie", "main.o", "-o", "program", cwd=tmp_path)

@@ -68,12 +68,11 @@ def test_the_runtime_s_table_is_what_the_facts_say() -> None:
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="NOPs of x86-64")
-def test_the_runtime_takes_the_same(run: Any, need: Any, tmp_path: Path) -> None:
+def test_the_runtime_takes_the_same(tmp_path: Path, compiled: Any) -> None:
     """The same bytes, and as many of them, also where they end within a NOP, and among others."""
     function = "unsigned nop(const unsigned char *at, size_t left) { return live_machine_nop(at, left); }"
-    (tmp_path / "nop.c").write_text(f'#include "machines.c"\n{function}\n')
     words = ("-shared", "-fPIC", "-ffunction-sections", "-Wl,--gc-sections", "-I", LIVE)
-    run(need("gcc"), *words, tmp_path / "nop.c", "-o", tmp_path / "nop.so")
+    compiled(tmp_path, "nop.c", f'#include "machines.c"\n{function}\n', *words, to="nop.so")
     theirs = ctypes.CDLL(str(tmp_path / "nop.so")).nop
     theirs.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     machine = machine_for(EM_X86_64, is64=True, little=True)

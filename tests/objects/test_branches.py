@@ -98,11 +98,10 @@ LINES = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, header_of: Any) -> Path:
     folder = tmp_path_factory.mktemp("branches")
-    (folder / "app.d").write_text(PROVIDER)
+    header_of(folder, "app.d", PROVIDER, "--formats=dof")
     (folder / "main.c").write_text(SOURCE)
-    usdtbuild("header", "--formats=dof", "app.d", cwd=folder)
     return folder
 
 

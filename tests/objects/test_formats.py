@@ -69,7 +69,7 @@ def test_what_dtrace_has_no_room_for_is_refused(bench: Any) -> None:
         instrument(damaged, "x.o", USDT._replace(providers=(provider,)))
 
 
-def test_an_is_enabled_call_on_a_machine_without_such_a_dtrace(bench: Any, need: Any, usdtbuild: Any) -> None:
+def test_an_is_enabled_call_on_a_machine_without_such_a_dtrace(bench: Any, need: Any) -> None:
     compiler = need("riscv64-linux-gnu-gcc")
     source = "int f(void) { return APP_START_ENABLED(); }\n"
     plain = bench.compile(compiler, source, "-DUSDT_ENABLED_BY_CALL")
@@ -102,9 +102,8 @@ def test_a_format_without_a_writer_is_an_error(bench: Any, run: Any, formats: st
     assert not out.exists()
 
 
-def test_a_compile_step_with_such_a_format_leaves_no_object(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
-    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
-    usdtbuild("header", "--formats=dof", "app.d", cwd=tmp_path)
+def test_a_compile_step_with_such_a_format_leaves_no_object(run: Any, tmp_path: Path, header_of: Any) -> None:
+    header_of(tmp_path, "app.d", "provider app { probe go(int x); };\n", "--formats=dof")
     (tmp_path / "a.c").write_text('#include "app.h"\nvoid f(int x) { APP_GO(x); }\n')
     words = ("cc", "--formats=probe9", "--", "gcc", "-c", "a.c")
     done = run(sys.executable, "-c", HALF_ADDED, *words, cwd=tmp_path, code=1)

@@ -127,13 +127,12 @@ LACKING = {  # what is asked for -> what a complete object lacks of it, and the 
 @pytest.mark.parametrize("way", ["instrument", "cc"])
 @pytest.mark.parametrize("option", LACKING)
 def test_what_a_complete_object_lacks_is_refused(
-    way: str, option: str, tmp_path: Path, run: Any, usdtbuild: Any
+    way: str, option: str, tmp_path: Path, run: Any, usdtbuild: Any, header_of: Any
 ) -> None:
     """And what the message says to do makes an object that has it, which is left alone the second time."""
     lacking, formats = LACKING[option]
-    (tmp_path / "app.d").write_text("provider app { probe go(int); };\n")
+    header_of(tmp_path, "app.d", "provider app { probe go(int); };\n")
     (tmp_path / "main.c").write_text('#include "app.h"\nint main(int n, char **v) { (void)v; APP_GO(n); return 0; }\n')
-    usdtbuild("header", "app.d", cwd=tmp_path)
     compile_ = ("gcc", "-O2", "-c", "main.c", "-o", "main.o")
     asked = (option, *["--"] * (way == "cc"), *(compile_ if way == "cc" else ("main.o", "-o", "other.o")))
     if way == "instrument":

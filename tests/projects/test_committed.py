@@ -51,11 +51,10 @@ def with_usdtbuild(variables: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def app(tmp_path: Path, usdtbuild: Any) -> Path:
+def app(tmp_path: Path, header_of: Any) -> Path:
     """A folder with the provider file and source of docs/make.md, and the header."""
-    (tmp_path / "app.d").write_text(block("make.md", "d"))
+    header_of(tmp_path, "app.d", block("make.md", "d"))
     (tmp_path / "main.c").write_text(block("make.md", "c"))
-    usdtbuild("header", "app.d", cwd=tmp_path)
     return tmp_path
 
 
@@ -135,7 +134,7 @@ def test_sample_builds_without_us(way: str, run: Any, usdtbuild: Any, need: Any,
     assert probes_of(usdtbuild, tmp_path / "counter") == {"counter:line", "counter:done"}
 
 
-def test_pre_commit_hook_makes_the_headers_that_are_there(app: Path, run: Any, usdtbuild: Any) -> None:
+def test_pre_commit_hook_makes_the_headers_that_are_there(app: Path, run: Any) -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     (app / "other.d").write_text("main.o: main.c\n")  # of a compiler, without a header
     (app / "hello.d").write_text("import std.stdio;\n")  # the language D

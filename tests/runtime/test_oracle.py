@@ -45,12 +45,11 @@ SHAPES = {"pie": ("-fPIE", "-pie"), "no-pie": ("-fno-pie", "-no-pie")}
 
 
 @pytest.fixture
-def make(tmp_path: Path, usdtbuild: Any, run: Any) -> Any:
+def make(tmp_path: Path, usdtbuild: Any, run: Any, header_of: Any) -> Any:
     """Build the program in a folder, and its library if it is one: `make(formats, shape, ...) -> program`."""
-    (tmp_path / "app.d").write_text(D)
+    header_of(tmp_path, "app.d", D, "--formats=dof")
     (tmp_path / "program.c").write_text(PROGRAM)
     (tmp_path / "library.c").write_text(LIBRARY)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
 
     def build(
         formats: str, shape: str = "pie", linker: str = "bfd", shared: bool = False, *runtime: str,

@@ -89,12 +89,12 @@ int main(void)
 """
 
 
-def test_a_program_that_starts_others_all_the_time(tmp_path: Path, run: Any, usdtbuild: Any) -> None:
+def test_a_program_that_starts_others_all_the_time(
+    tmp_path: Path, usdtbuild: Any, compiled: Any, header_of: Any
+) -> None:
     """It often stands where it has just started a child that has its memory: both go on, and it is patched as ever."""
-    (tmp_path / "changing.d").write_text(PROVIDER)
-    (tmp_path / "starting.c").write_text(STARTING)
-    usdtbuild("header", "changing.d", "-o", "changing.h", cwd=tmp_path)
-    run("gcc", "-O2", "starting.c", "-o", "starting", cwd=tmp_path)
+    header_of(tmp_path, "changing.d", PROVIDER)
+    compiled(tmp_path, "starting.c", STARTING, "-O2")
     with ready(tmp_path / "starting") as process:
         hits = 0
         for _ in range(12):
@@ -123,13 +123,13 @@ int main(void)
 
 
 @pytest.mark.parametrize("what", ["--count", "--limit=5000"])
-def test_a_jump_that_would_lead_too_far_is_none(tmp_path: Path, run: Any, usdtbuild: Any, what: str) -> None:
+def test_a_jump_that_would_lead_too_far_is_none(
+    tmp_path: Path, usdtbuild: Any, what: str, compiled: Any, header_of: Any
+) -> None:
     """From there a second one must reach what is done for a hit, which is on the other side of one of the sites."""
     said = r"1 site is watched by a breakpoint \(changing:fired?\): a jump there can lead to a few"
-    (tmp_path / "changing.d").write_text(PROVIDER)
-    (tmp_path / "far.c").write_text(FAR)
-    usdtbuild("header", "changing.d", "-o", "changing.h", cwd=tmp_path)
-    run("gcc", "-O2", "-pie", "-fPIE", "far.c", "-o", "far", cwd=tmp_path)
+    header_of(tmp_path, "changing.d", PROVIDER)
+    compiled(tmp_path, "far.c", FAR, "-O2", "-pie", "-fPIE")
     done = usdtbuild("trace", "-P", "changing:*", what, "--", tmp_path / "far")
     assert re.search(said, done.stderr)
     twice = usdtbuild("trace", "-P", "changing:*", "--count", "--", "sh", "-c", f"{tmp_path}/far; {tmp_path}/far")
@@ -199,13 +199,11 @@ int main(void)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_children_that_are_born_at_the_end_are_not_harmed(
-    tmp_path: Path, run: Any, usdtbuild: Any, number: int
+    tmp_path: Path, usdtbuild: Any, number: int, compiled: Any, header_of: Any
 ) -> None:
     """They have their parent's breakpoints, and nobody has heard of them yet when these are put back."""
-    (tmp_path / "changing.d").write_text(PROVIDER)
-    (tmp_path / "breeding.c").write_text(BREEDING)
-    usdtbuild("header", "changing.d", "-o", "changing.h", cwd=tmp_path)
-    run("gcc", "-O2", "-pthread", "breeding.c", "-o", "breeding", cwd=tmp_path)
+    header_of(tmp_path, "changing.d", PROVIDER)
+    compiled(tmp_path, "breeding.c", BREEDING, "-O2", "-pthread")
     with ready(tmp_path / "breeding") as process:
         for _ in range(8):
             words = [*TRACE, "-v", "--engine", "trap", "--count", "-p", process.pid]

@@ -193,11 +193,9 @@ int main(int argc, char **argv) {
 
 
 @pytest.fixture(scope="module")
-def reloading(run: Any, tmp_path_factory: Any) -> Path:
+def reloading(tmp_path_factory: Any, compiled: Any) -> Path:
     folder: Path = tmp_path_factory.mktemp("reloading")
-    (folder / "reloading.c").write_text(RELOADING)
-    run("gcc", "-O2", "-fno-builtin", "-pthread", "reloading.c", "-o", "reloading", "-ldl", cwd=folder)
-    return folder / "reloading"
+    return compiled(folder, "reloading.c", RELOADING, "-O2", "-fno-builtin", "-pthread", "-ldl")
 
 
 @pytest.mark.parametrize("times", [6, pytest.param(100, marks=pytest.mark.slow)])

@@ -59,11 +59,9 @@ int main(int argc, char **argv)
 
 
 @pytest.fixture(scope="module")
-def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(tmp_path_factory: pytest.TempPathFactory, compiled: Any) -> Path:
     folder = tmp_path_factory.mktemp("calls")
-    (folder / "calls.cpp").write_text(SOURCE)
-    run("g++", "-O2", "-fpatchable-function-entry=7,5", "calls.cpp", "-o", "calls", cwd=folder)
-    return folder / "calls"
+    return compiled(folder, "calls.cpp", SOURCE, "-O2", "-fpatchable-function-entry=7,5", cc="g++")
 
 
 def counts_of(table: str) -> dict[str, int]:
@@ -120,10 +118,9 @@ int main() { setter(); catcher(); usleep(20000); return 0; }
 """
 
 
-def test_no_file_shows_more_time_of_what_was_left_than_is_known(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+def test_no_file_shows_more_time_of_what_was_left_than_is_known(usdtbuild: Any, tmp_path: Path, compiled: Any) -> None:
     """It had all that passed until the next hit told that it was over; the table said `-`."""
-    (tmp_path / "l.cpp").write_text(LEFT_BEHIND)
-    run("g++", "-O1", "-fpatchable-function-entry=7,5", "l.cpp", "-o", "l", cwd=tmp_path)
+    compiled(tmp_path, "l.cpp", LEFT_BEHIND, "-O1", "-fpatchable-function-entry=7,5", cc="g++")
     run_it = ("--report", "-o", "l.json", "-o", "l.folded", "--", "./l")
     report = usdtbuild("trace", *run_it, cwd=tmp_path).stdout.splitlines()
     assert [line.split()[-1] for line in report if line.split()[:2] == ["-", "-"]] == ["jumper()", "thrower()"]
@@ -148,13 +145,11 @@ int main(void) { OWN_GO(); leaf(1); ends(); leaf(2); return 0; }
 
 
 def test_a_probe_that_chooses_calls_and_is_not_seen_everywhere_is_an_error(
-    run: Any, usdtbuild: Any, tmp_path: Path
+    usdtbuild: Any, tmp_path: Path, compiled: Any, header_of: Any
 ) -> None:
     """The table had calls that weren't asked for, and nothing said so."""
-    (tmp_path / "own.d").write_text("provider own { probe go(); probe stop(); };\n")
-    usdtbuild("header", tmp_path / "own.d", "-o", tmp_path / "own.h")
-    (tmp_path / "c.c").write_text(CLOSE)
-    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "c.c", "-o", "c", cwd=tmp_path)
+    header_of(tmp_path, "own.d", "provider own { probe go(); probe stop(); };\n")
+    compiled(tmp_path, "c.c", CLOSE, "-O1", "-fpatchable-function-entry=7,5")
     words = ("--report", "-q", "-F", "leaf", "--from", "own:go", "--until", "own:stop", "--engine", "patch")
     done = usdtbuild("trace", *words, "--", "./c", cwd=tmp_path, code=1)
     assert "own:stop chooses calls, and isn't seen at all of its places" in done.stderr

@@ -181,13 +181,11 @@ FEW = (
 
 @pytest.mark.parametrize(("cut", "within"), FEW, ids=str)
 def test_calls_that_are_not_wanted_take_no_room(
-    cut: tuple[str, ...], within: str, run: Any, usdtbuild: Any, tmp_path: Path
+    cut: tuple[str, ...], within: str, usdtbuild: Any, tmp_path: Path, compiled: Any, header_of: Any
 ) -> None:
     """Three million calls have no room in the smallest buffers. On a busy machine a short call may last for long."""
-    (tmp_path / "own.d").write_text("provider own { probe end(); };\n")
-    usdtbuild("header", tmp_path / "own.d", "-o", tmp_path / "own.h")
-    (tmp_path / "many.c").write_text(MANY)
-    run("gcc", "-O2", "-fpatchable-function-entry=7,5", "many.c", "-o", "many", cwd=tmp_path)
+    header_of(tmp_path, "own.d", "provider own { probe end(); };\n")
+    compiled(tmp_path, "many.c", MANY, "-O2", "-fpatchable-function-entry=7,5")
     done = usdtbuild("trace", "--graph", "--engine", "patch", "--buffer", "1", *cut, "--", "./many",
                      *["lasts"] * ("--min-time" in cut), cwd=tmp_path)  # fmt: skip
     assert "lost" not in done.stderr + done.stdout
@@ -285,11 +283,10 @@ MORE = 'int more(int (*f)(int), int n) { n = f(n) + 1; __asm__ volatile(""); ret
 
 
 def test_a_running_process_with_children_and_a_library_that_comes_and_goes(
-    run: Any, usdtbuild: Any, tmp_path: Path
+    run: Any, tmp_path: Path, header_of: Any
 ) -> None:
     """What threads have open is in one place for all code of a process; each process has its own."""
-    (tmp_path / "own.d").write_text("provider own { probe begin(); probe end(); };\n")
-    usdtbuild("header", tmp_path / "own.d", "-o", tmp_path / "own.h")
+    header_of(tmp_path, "own.d", "provider own { probe begin(); probe end(); };\n")
     (tmp_path / "p.c").write_text(FAMILY)
     (tmp_path / "more.c").write_text(MORE)
     flags = ("-O2", "-falign-functions=64", "-fpatchable-function-entry=7,5")
@@ -357,11 +354,10 @@ int main(void)
 
 @pytest.mark.parametrize("cut", [("--depth", "2"), ("--below", "mid"), ("--min-time", "1ms")], ids=" ".join)
 def test_a_forked_process_that_overwrites_what_is_shared_only_spoils_the_tables(
-    cut: tuple[str, ...], run: Any, usdtbuild: Any, tmp_path: Path
+    cut: tuple[str, ...], usdtbuild: Any, tmp_path: Path, compiled: Any
 ) -> None:
     """What threads have open stands there; nothing that they do may come of it."""
-    (tmp_path / "h.c").write_text(HOSTILE)
-    run("gcc", "-O1", "-fno-optimize-sibling-calls", "-fpatchable-function-entry=7,5", "h.c", "-o", "h", cwd=tmp_path)
+    compiled(tmp_path, "h.c", HOSTILE, "-O1", "-fno-optimize-sibling-calls", "-fpatchable-function-entry=7,5")
     words = ("--report", "--engine", "patch", "-F", "leaf", "-F", "mid", "-F", "deep")
     done = usdtbuild("trace", *words, *cut, "--", "./h", cwd=tmp_path, code=None)
     assert done.stdout.splitlines()[0] == str(150 * (300 * 301 // 2 + 600 - 300 + 300)), done
@@ -378,9 +374,8 @@ int main(void) { return leaf(getchar()) != 'x'; }
 
 @pytest.mark.parametrize("engine", ["patch", "inside"])
 @pytest.mark.parametrize("option", ["--below=laef", "--not-below=laef", "--graph=laef"])
-def test_a_name_that_is_not_there_is_said_at_once(run: Any, tmp_path: Path, option: str, engine: str) -> None:
-    (tmp_path / "waits.c").write_text(WAITS)
-    run("gcc", "-O2", "-fpatchable-function-entry=7,5", "waits.c", "-o", "waits", cwd=tmp_path)
+def test_a_name_that_is_not_there_is_said_at_once(tmp_path: Path, option: str, engine: str, compiled: Any) -> None:
+    compiled(tmp_path, "waits.c", WAITS, "-O2", "-fpatchable-function-entry=7,5")
     more = ["--engine", "patch"] if engine == "patch" else []
     words = [sys.executable, "-m", "usdtbuild", "trace", *more, "--report", option, "--", str(tmp_path / "waits")]
     with Started(*words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as traced:

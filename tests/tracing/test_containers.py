@@ -35,11 +35,10 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make na
 
 
 @pytest.fixture(scope="module")
-def served(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def served(run: Any, tmp_path_factory: pytest.TempPathFactory, header_of: Any) -> Path:
     folder = tmp_path_factory.mktemp("served")
     folder.chmod(0o755)
-    (folder / "served.d").write_text(PROVIDER)
-    run(sys.executable, "-m", "usdtbuild", "header", "served.d", cwd=folder)
+    header_of(folder, "served.d", PROVIDER)
     run("gcc", "-O2", "-pthread", f"-I{folder}", SOURCES / "served.c", "-o", folder / "served")
     return folder / "served"
 
@@ -90,9 +89,7 @@ def container(served: Path, need: Any, alone: list[Any], tmp_path: Path) -> Iter
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
-def test_processes_and_threads_have_their_numbers_of_here(
-    engine: str, container: Container, run: Any, tmp_path: Path
-) -> None:
+def test_processes_and_threads_have_their_numbers_of_here(engine: str, container: Container, tmp_path: Path) -> None:
     """In its container the process is number 1, and that is what it writes down."""
     pid, hits = container(ROUNDS), tmp_path / "hits.jsonl"
     with tracing("--engine", engine, "-o", hits, "-p", pid) as trace:
@@ -276,12 +273,13 @@ def test_the_service_finds_the_program_again(engine: str, served: Path, need: An
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
-def test_numbers_of_processes_are_used_again(engine: str, run: Any, alone: list[Any], tmp_path: Path) -> None:
+def test_numbers_of_processes_are_used_again(
+    engine: str, run: Any, alone: list[Any], tmp_path: Path, header_of: Any
+) -> None:
     """A child that ends at once may be gone before its parent's fork is told of."""
     if run(*alone, "test", "-w", "/proc/sys/kernel/ns_last_pid", code=None).returncode:
         pytest.skip("nobody chooses the numbers of processes here")
-    (tmp_path / "reused.d").write_text("provider reused { probe hit(int number); };")
-    run(sys.executable, "-m", "usdtbuild", "header", "reused.d", cwd=tmp_path)
+    header_of(tmp_path, "reused.d", "provider reused { probe hit(int number); };")
     run("gcc", "-O2", f"-I{tmp_path}", SOURCES / "reused.c", "-o", tmp_path / "reused")
     words = ["--engine", engine, "--count", "-P", "reused:hit", "--", tmp_path / "reused", "800"]
     said = run(*alone, *TRACE, *words)

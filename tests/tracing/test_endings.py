@@ -119,10 +119,11 @@ int main(void) {
 """
 
 
-def test_a_signal_that_comes_while_a_breakpoint_is_stepped_over_waits(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+def test_a_signal_that_comes_while_a_breakpoint_is_stepped_over_waits(
+    usdtbuild: Any, tmp_path: Path, compiled: Any
+) -> None:
     """Else its handler would run before the instruction, which would be hit once more."""
-    (tmp_path / "signalled.c").write_text(SIGNALLED)
-    run("gcc", "-O1", "-fcf-protection=none", "signalled.c", "-o", "signalled", cwd=tmp_path)
+    compiled(tmp_path, "signalled.c", SIGNALLED, "-O1", "-fcf-protection=none")
     done = usdtbuild("trace", "--engine", "trap", "--count", "-F", "work", "--", tmp_path / "signalled")
     calls = re.search(r"^(\d+) calls$", done.stdout, re.MULTILINE)
     assert calls, done
@@ -222,11 +223,8 @@ int main(void) {
 
 
 @pytest.fixture(scope="module")
-def crowd(run: Any, need: Any, tmp_path_factory: Any) -> Path:
-    folder = Path(tmp_path_factory.mktemp("crowd"))
-    (folder / "crowd.c").write_text(CROWD)
-    run(need("gcc"), "-O1", folder / "crowd.c", "-o", folder / "crowd")
-    return folder / "crowd"
+def crowd(tmp_path_factory: Any, compiled: Any) -> Path:
+    return compiled(Path(tmp_path_factory.mktemp("crowd")), "crowd.c", CROWD, "-O1")
 
 
 @contextlib.contextmanager
@@ -364,10 +362,11 @@ print(orphans, trapped, "damaged" in trace.stderr.read())
 
 @pytest.mark.parametrize("kills_first", [False, True])
 @pytest.mark.parametrize("engine", ["patch", "trap"])
-def test_children_of_killed_processes_live_on(engine: str, kills_first: bool, run: Any, tmp_path: Path) -> None:
+def test_children_of_killed_processes_live_on(
+    engine: str, kills_first: bool, run: Any, tmp_path: Path, header_of: Any
+) -> None:
     """Who is killed while it forks tells nobody of its child, which has its breakpoints."""
-    (tmp_path / "orphans.d").write_text("provider orphans { probe hit(int number); };")
-    run(sys.executable, "-m", "usdtbuild", "header", "orphans.d", cwd=tmp_path)
+    header_of(tmp_path, "orphans.d", "provider orphans { probe hit(int number); };")
     run("gcc", "-O2", f"-I{tmp_path}", SOURCES / "orphans.c", "-o", tmp_path / "orphans")
     orphans = 0
     for _ in range(2):
@@ -408,7 +407,7 @@ def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, tmp_pa
         session.start()
 
 
-def test_a_worker_that_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_worker_that_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it was to be told has nobody to read it; that is an error like any other."""
 
     class Ended(subprocess.Popen):  # type: ignore[type-arg]

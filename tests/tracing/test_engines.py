@@ -114,11 +114,9 @@ int main(void)
 """
 
 
-def test_probes_that_cost_a_breakpoint_are_named(run: Any, traced: Any, tmp_path: Path) -> None:
+def test_probes_that_cost_a_breakpoint_are_named(traced: Any, tmp_path: Path, compiled: Any) -> None:
     """Behind a NOP of one byte no jump has room if the next site is there."""
-    tmp_path.chmod(0o755)
-    (tmp_path / "own.c").write_text(CLOSE)
-    run("gcc", "own.c", "-o", "own", cwd=tmp_path)
+    compiled(tmp_path, "own.c", CLOSE)
     shown = traced("--count", "-P", "own:*", "--", tmp_path / "own").errors
     assert re.search(r"[0-9] sites are watched by a breakpoint \(own:\w+, own:\w+, own:\w+ and [12] more\): ", shown), (
         shown

@@ -51,14 +51,12 @@ int main(void)
 
 
 @pytest.fixture(scope="module")
-def famous(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def famous(run: Any, tmp_path_factory: pytest.TempPathFactory, compiled: Any, header_of: Any) -> Path:
     """Build a program that has probes of well-known names, and no description of them."""
     folder = tmp_path_factory.mktemp("famous")
     folder.chmod(0o755)
-    (folder / "app.d").write_text(PROVIDER)
-    (folder / "app.c").write_text(PROGRAM)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=folder)
-    run("gcc", "-O1", "app.c", "-o", "app", cwd=folder)
+    header_of(folder, "app.d", PROVIDER)
+    compiled(folder, "app.c", PROGRAM, "-O1")
     run("objcopy", "--remove-section=.usdtbuild.provider", "app", cwd=folder)
     return folder / "app"
 

@@ -24,12 +24,11 @@ int main(void) {
 
 
 @pytest.fixture(scope="module")
-def limited(usdtbuild: Any, run: Any, need: Any, tmp_path_factory: Any) -> Any:
+def limited(usdtbuild: Any, run: Any, need: Any, tmp_path_factory: Any, header_of: Any) -> Any:
     """Trace with files of at most so many KB, or as much of something else: `limited(64, "--count")`."""
     folder = Path(tmp_path_factory.mktemp("limited"))
-    (folder / "app.d").write_text("provider app { probe go(int i); };\n")
+    header_of(folder, "app.d", "provider app { probe go(int i); };\n", "--formats=dof")
     (folder / "main.c").write_text(PROGRAM)
-    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=folder)
     usdtbuild("cc", "--", need("gcc"), "-O2", "-c", "main.c", "-o", "main.o", cwd=folder)
     run("gcc", "main.o", "-o", "program", cwd=folder)
 

@@ -148,23 +148,18 @@ int main(void) {
 
 
 @pytest.fixture(scope="module")
-def functions(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Path:
+def functions(tmp_path_factory: pytest.TempPathFactory, compiled: Any) -> Path:
     folder = tmp_path_factory.mktemp("functions")
-    folder.chmod(0o755)
-    (folder / "functions.c").write_text(FUNCTIONS)
-    run("gcc", "-O1", "-fno-optimize-sibling-calls", "functions.c", "-o", "functions", cwd=folder)
-    return folder / "functions"
+    return compiled(folder, "functions.c", FUNCTIONS, "-O1", "-fno-optimize-sibling-calls")
 
 
 @pytest.fixture(scope="module")
-def behind(tmp_path_factory: pytest.TempPathFactory, run: Any, request: pytest.FixtureRequest) -> Path:
+def behind(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, compiled: Any) -> Path:
     folder = tmp_path_factory.mktemp("behind")
     folder.chmod(0o755)
-    (folder / "behind.c").write_text(BEHIND)
     shape = getattr(request, "param", "-pie")
     options = ["-O2", "-falign-functions=1", "-fno-toplevel-reorder", "-fcf-protection=none", f"-f{shape[1:]}", shape]
-    run("gcc", *options, "behind.c", "-o", "behind", cwd=folder)
-    return folder / "behind"
+    return compiled(folder, "behind.c", BEHIND, *options)
 
 
 @ENGINES
@@ -267,14 +262,12 @@ def test_what_we_have_mapped_is_no_file_that_could_not_be_looked_at(scene: Any, 
 
 
 def test_two_records_of_a_probe_at_one_address_are_one_site(
-    usdtbuild: Any, counted: Any, run: Any, need: Any, tmp_path: Path
+    counted: Any, run: Any, need: Any, tmp_path: Path, compiled: Any, header_of: Any
 ) -> None:
     need("ld.gold")
-    (tmp_path / "app.d").write_text("provider app { probe go(int); };\n")
-    (tmp_path / "folded.c").write_text(FOLDED)
-    usdtbuild("header", "app.d", cwd=tmp_path)
+    header_of(tmp_path, "app.d", "provider app { probe go(int); };\n")
     options = ("-O2", "-ffunction-sections", "-fno-ipa-icf", "-fuse-ld=gold", "-Wl,--icf=all")
-    run("gcc", *options, "folded.c", "-o", "folded", cwd=tmp_path)
+    compiled(tmp_path, "folded.c", FOLDED, *options)
     assert run("readelf", "-n", tmp_path / "folded").stdout.count("Name: go") == 2
     tmp_path.chmod(0o755)
     for engine in ("auto", "patch", "trap"):
@@ -309,13 +302,11 @@ def test_only_what_gets_a_breakpoint_is_in_the_way_of_a_jump(behind: Path, trace
     ],
 )
 def test_a_return_that_is_right_before_an_entry_is_seen_and_so_is_the_entry(
-    run: Any, traced: Any, tmp_path: Path, entries: str, pad: int, shape: str, left: list[str]
+    traced: Any, tmp_path: Path, entries: str, pad: int, shape: str, left: list[str], compiled: Any
 ) -> None:
-    (tmp_path / "crowded.c").write_text(CROWDED)
     options = ["-O2", "-falign-functions=1", "-fno-toplevel-reorder", "-fcf-protection=none", f"-f{shape[1:]}", shape]
     own = [f"-fpatchable-function-entry={entries}", f'-DPAD="{pad}"']
-    run("gcc", *options, *own, "crowded.c", "-o", "crowded", cwd=tmp_path)
-    tmp_path.chmod(0o755)
+    compiled(tmp_path, "crowded.c", CROWDED, *options, *own)
     names = [word for name in ("zero", "one", "two") for word in ("-F", name)]
     seen = traced("-v", "--graph", *names, "--engine", "patch", "--", tmp_path / "crowded")
     assert [line.split()[-2:] for line in seen.output[1:]] == [["1", "zero"], ["1", "one"], ["1", "two"]], seen
@@ -417,9 +408,7 @@ def _has_breakpoint(pid: int, program: Path, probe: str) -> bool:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may leave the mount namespace")
 @ENGINES
-def test_program_that_only_its_own_mount_namespace_has(
-    scene: Any, run: Any, need: Any, tmp_path: Path, engine: str
-) -> None:
+def test_program_that_only_its_own_mount_namespace_has(scene: Any, need: Any, tmp_path: Path, engine: str) -> None:
     if subprocess.run([need("unshare"), "--mount", "true"], stderr=subprocess.DEVNULL, check=False).returncode:
         pytest.skip("no mount namespace can be made here (in a chroot, for one)")
     hidden = tmp_path / "hidden"
@@ -433,13 +422,11 @@ def test_program_that_only_its_own_mount_namespace_has(
         check_arguments(parse(tracer.end()).hits, 5)
 
 
-def test_probes_and_calls_side_by_side(counted: Any, run: Any, tmp_path: Path) -> None:
+def test_probes_and_calls_side_by_side(counted: Any, tmp_path: Path, compiled: Any) -> None:
     """A jump is five bytes, which may hold other probes, and what calls and their returns have changed."""
     if not any(Path(folder, "sys/sdt.h").exists() for folder in ("/usr/include", "/usr/include/x86_64-linux-gnu")):
         pytest.skip("sys/sdt.h is not installed")
-    tmp_path.chmod(0o755)
-    (tmp_path / "close.c").write_text(CLOSE)
-    run("gcc", "-O2", "-fno-plt", "close.c", "-o", "close", cwd=tmp_path)
+    compiled(tmp_path, "close.c", CLOSE, "-O2", "-fno-plt")
     fired = {"one": 5, "two": 5, "three": 5, "register": 20, "slot": 7}
     probes = {f"close:{name}": number for name, number in fired.items()}
     for words in ((), ("-L", "getppid"), ("-F", "back", "--returns"), ("-L", "getppid", "--returns")):

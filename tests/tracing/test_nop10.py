@@ -77,14 +77,11 @@ SEEN = {"n": "0 0 0\n", "c": "500 0 0\n", "N": "0 500 0\n", "C": "0 500 0\n"}
 
 
 @pytest.fixture(scope="module", params=["gcc -pie -fPIE", "gcc -no-pie", "clang"])
-def program(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any, request: Any) -> Path:
+def program(tmp_path_factory: pytest.TempPathFactory, request: Any, compiled: Any, header_of: Any) -> Path:
     folder = tmp_path_factory.mktemp("nop10")
     folder.chmod(0o755)
-    (folder / "app.d").write_text("provider app { probe go(long n); };\n")
-    (folder / "program.c").write_text(PROGRAM)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=folder)
-    run(*request.param.split(), "-O2", "-DUSDT_NOP10", "program.c", "-o", "program", cwd=folder)
-    return folder / "program"
+    header_of(folder, "app.d", "provider app { probe go(long n); };\n")
+    return compiled(folder, "program.c", PROGRAM, "-O2", "-DUSDT_NOP10", cc=request.param)
 
 
 @pytest.fixture

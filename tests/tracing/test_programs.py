@@ -55,12 +55,10 @@ int main(void) {
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
-def test_probes_of_system_headers(run: Any, counted: Any, tmp_path: Path, engine: str, level: str) -> None:
+def test_probes_of_system_headers(counted: Any, tmp_path: Path, engine: str, level: str, compiled: Any) -> None:
     if not any(Path(folder, "sys/sdt.h").exists() for folder in ("/usr/include", "/usr/include/x86_64-linux-gnu")):
         pytest.skip("sys/sdt.h is not installed")
-    (tmp_path / "foreign.c").write_text(FOREIGN)
-    run("gcc", level, "foreign.c", "-o", "foreign", cwd=tmp_path)
-    tmp_path.chmod(0o755)
+    compiled(tmp_path, "foreign.c", FOREIGN, level)
     program = tmp_path / "foreign"
     counts, printed = counted("--engine", engine, "-P", "foreign:mixed", "--", program)
     assert counts == {"foreign:mixed": 4}
@@ -226,10 +224,9 @@ int main(int argc, char **) {
 """
 
 
-def test_probes_that_nobody_asked_for(run: Any, need: Any, usdtbuild: Any, tmp_path: Path) -> None:
+def test_probes_that_nobody_asked_for(need: Any, usdtbuild: Any, tmp_path: Path, compiled: Any) -> None:
     """Those of libraries that have no hit are one line; who names probes, even all of them, gets them one by one."""
-    (tmp_path / "throws.cc").write_text(THROWS)
-    run(need("g++"), "-O2", "throws.cc", "-o", "throws", cwd=tmp_path)
+    compiled(tmp_path, "throws.cc", THROWS, "-O2", cc=need("g++"))
     named = usdtbuild("trace", "--count", "-P", "*", "--", tmp_path / "throws").stdout
     rows = re.findall(r"^ *([0-9]+)  (\w+:\w+)", named, re.MULTILINE)
     if ("1", "libstdcxx:throw") not in rows or all(int(number) for number, _ in rows):
@@ -254,13 +251,11 @@ int main()
 
 
 def test_a_filter_is_for_the_programs_own_probes_where_none_are_named(
-    run: Any, need: Any, usdtbuild: Any, tmp_path: Path
+    need: Any, usdtbuild: Any, tmp_path: Path, compiled: Any, header_of: Any
 ) -> None:
     """The C++ library has probes, too, of which none has such an argument; who names them hears of that."""
-    (tmp_path / "app.d").write_text("provider app { probe go(int id); };")
-    (tmp_path / "app.cc").write_text(OWN_AND_OTHERS)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
-    run(need("g++"), "-O2", "app.cc", "-o", "app", cwd=tmp_path)
+    header_of(tmp_path, "app.d", "provider app { probe go(int id); };")
+    compiled(tmp_path, "app.cc", OWN_AND_OTHERS, "-O2", cc=need("g++"))
     trace = ["trace", "--filter"]
     hits = usdtbuild(*trace, "id > 1", "--", "./app", cwd=tmp_path).stdout
     assert re.findall(r"(\w+:\w+) id=(\d)", hits) == [("app:go", "2"), ("app:go", "3"), ("app:go", "4")]
@@ -271,19 +266,17 @@ def test_a_filter_is_for_the_programs_own_probes_where_none_are_named(
     assert not said or re.search(r"--filter: lib\w+:\w+ has no argument id", said)  # some libraries have no probes
 
 
-def test_a_program_without_anything_that_may_be_traced(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
-    (tmp_path / "nothing.c").write_text("int main(void) { return 0; }\n")
-    run("gcc", "nothing.c", "-o", "nothing", cwd=tmp_path)
+def test_a_program_without_anything_that_may_be_traced(usdtbuild: Any, tmp_path: Path, compiled: Any) -> None:
+    compiled(tmp_path, "nothing.c", "int main(void) { return 0; }\n")
     said = usdtbuild("trace", "-x", "*", "--", tmp_path / "nothing").stderr
     assert "warning: the program has no probes that -x and --module leave; usdtbuild list FILE would show" in said
 
 
 @pytest.fixture
-def held_back(run: Any, tmp_path: Path) -> Path:
+def held_back(run: Any, tmp_path: Path, compiled: Any) -> Path:
     """A program that waits in the dynamic linker: one of its libraries is a FIFO, `libslow.so`."""
     (tmp_path / "main.c").write_text("int slow(void);\nint main(void) { return slow(); }\n")
-    (tmp_path / "slow.c").write_text("int slow(void) { return 0; }\n")
-    run("gcc", "-shared", "-fPIC", "slow.c", "-o", "libslow.so", cwd=tmp_path)
+    compiled(tmp_path, "slow.c", "int slow(void) { return 0; }\n", "-shared", "-fPIC", to="libslow.so")
     run("gcc", "main.c", "./libslow.so", "-o", "main", cwd=tmp_path)
     (tmp_path / "libslow.so").unlink()
     os.mkfifo(tmp_path / "libslow.so")
@@ -329,10 +322,9 @@ def test_what_was_not_looked_up_is_not_said_to_be_missing(need: Any, held_back: 
 
 @pytest.mark.parametrize("engine", ["auto", "trap"])
 def test_a_file_that_cannot_be_read_is_not_said_to_have_no_probes(
-    run: Any, usdtbuild: Any, tmp_path: Path, engine: str
+    usdtbuild: Any, tmp_path: Path, engine: str, compiled: Any
 ) -> None:
-    (tmp_path / "main.c").write_text("int main(void) { return 3; }\n")
-    run("gcc", "main.c", "-o", "main", cwd=tmp_path)
+    compiled(tmp_path, "main.c", "int main(void) { return 3; }\n")
     content = bytearray((tmp_path / "main").read_bytes())
     content[40:48] = (1 << 40).to_bytes(8, "little")  # e_shoff: programs run without sections
     (tmp_path / "main").write_bytes(content)

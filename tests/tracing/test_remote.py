@@ -157,10 +157,9 @@ int main(void) { srand(1); srand(2); execl("/bin/sh", "sh", "-c", "echo another;
 """
 
 
-def test_program_under_an_emulator_that_becomes_another(run: Any, emulated: str, tmp_path: Path) -> None:
+def test_program_under_an_emulator_that_becomes_another(emulated: str, tmp_path: Path, compiled: Any) -> None:
     """The emulator is gone then, and its server with it; what was seen is shown, and how the program ends."""
-    (tmp_path / "becomes.c").write_text(BECOMES)
-    run("gcc", "-O1", "-fno-builtin", "becomes.c", "-o", "becomes", cwd=tmp_path)
+    compiled(tmp_path, "becomes.c", BECOMES, "-O1", "-fno-builtin")
     words = [*TRACE, "-v", "--emulator", emulated, "--module", "becomes", "-L", "srand", "--", "./becomes"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.count("srand seed="), "another\n" in done.stdout) == (6, 2, True), done

@@ -167,12 +167,11 @@ SOURCES_BY_NAME = {"family": FAMILY, "again": AGAIN, "group": GROUP, "orphan": O
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Callable[[str], Path]:
+def program(tmp_path_factory: pytest.TempPathFactory, run: Any, header_of: Any) -> Callable[[str], Path]:
     """Build one of the programs above, at fixed addresses."""
     folder = tmp_path_factory.mktemp("processes")
     declared = (SOURCES / "scene.d").read_text()
-    (folder / "scene.d").write_text(declared)
-    run(sys.executable, "-m", "usdtbuild", "header", "--formats=dof", "scene.d", "-o", "scene.h", cwd=folder)
+    header_of(folder, "scene.d", declared, "--formats=dof")
 
     def build(name: str) -> Path:
         if not (folder / name).exists():

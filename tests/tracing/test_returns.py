@@ -192,9 +192,10 @@ int main(void)
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="jumps take five bytes on x86-64")
-def test_the_place_that_keeps_a_function_from_being_seen_is_named(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
-    (tmp_path / "split.c").write_text(SPLIT)
-    run("gcc", "-O2", "-fno-toplevel-reorder", "split.c", "-o", "split", cwd=tmp_path)
+def test_the_place_that_keeps_a_function_from_being_seen_is_named(
+    usdtbuild: Any, tmp_path: Path, compiled: Any
+) -> None:
+    compiled(tmp_path, "split.c", SPLIT, "-O2", "-fno-toplevel-reorder")
     words = "--engine", "patch", "--returns", "-F", "near", "-P", "close:*", "--sum", "arg0", "-v"
     said = usdtbuild("trace", *words, "--", tmp_path / "split").stderr
     assert re.search(r"not traced: near at 0x\w+: another place where .*, 0x\w+, can't be patched: .* so close", said)
@@ -203,12 +204,11 @@ def test_the_place_that_keeps_a_function_from_being_seen_is_named(run: Any, usdt
 @pytest.mark.parametrize("more", [(), ("--latency", "near", "near:return")])
 @pytest.mark.parametrize("engine", ["auto", "patch"])
 def test_what_is_summed_and_what_is_recorded_lie_side_by_side(
-    engine: str, more: tuple[str, ...], run: Any, usdtbuild: Any, tmp_path: Path
+    engine: str, more: tuple[str, ...], usdtbuild: Any, tmp_path: Path, compiled: Any
 ) -> None:
     """Of a floating-point number the sum needs records, so its probe is another engine's than the return before it,
     whose jump would read that probe's."""
-    (tmp_path / "split.c").write_text(SPLIT)
-    run("gcc", "-O2", "-fno-toplevel-reorder", "split.c", "-o", "split", cwd=tmp_path)
+    compiled(tmp_path, "split.c", SPLIT, "-O2", "-fno-toplevel-reorder")
     words = "--engine", engine, "--returns", "-F", "near", "-P", "close:*", *(more or ("--sum", "arg0"))
     done = usdtbuild("trace", *words, "--", tmp_path / "split")
     if not more:
@@ -236,10 +236,9 @@ def test_code_that_a_program_moves_gets_no_breakpoint(run: Any, traced: Any, tmp
 OPENS = '#include <stdio.h>\nint main(void) { for (int i = 0; i < 200; i++) fclose(fopen("/dev/null", "r")); }\n'
 
 
-def test_what_breakpoints_take_is_not_shown_as_the_programs(usdtbuild: Any, run: Any, tmp_path: Path) -> None:
+def test_what_breakpoints_take_is_not_shown_as_the_programs(usdtbuild: Any, tmp_path: Path, compiled: Any) -> None:
     """Between the hits of one thread lies what the tracer did at the first; --latency takes it out, and says so."""
-    (tmp_path / "opens.c").write_text(OPENS)
-    run("gcc", "-O1", "opens.c", "-o", "opens", cwd=tmp_path)
+    compiled(tmp_path, "opens.c", OPENS, "-O1")
     words = ("-L", "fopen", "--returns", "--latency", "fopen", "fopen:return", "-o", "t.jsonl", "-o", "t.json")
     done = usdtbuild("trace", "--engine", "trap", *words, "-o", "t.txt", "--", "./opens", cwd=tmp_path)
     text = (tmp_path / "t.txt").read_text()

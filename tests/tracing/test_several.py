@@ -98,11 +98,10 @@ class Trace:
 
 
 @pytest.fixture(scope="module")
-def several(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def several(run: Any, tmp_path_factory: pytest.TempPathFactory, header_of: Any) -> Path:
     folder = tmp_path_factory.mktemp("several")
     folder.chmod(0o755)
-    (folder / "several.d").write_text("provider several { probe begin(int key, long value); probe end(int key); };")
-    usdtbuild("header", "several.d", "-o", "several.h", cwd=folder)
+    header_of(folder, "several.d", "provider several { probe begin(int key, long value); probe end(int key); };")
     run("gcc", "-O2", f"-I{folder}", SOURCES / "several.c", "-o", folder / "several")
     return folder / "several"
 

@@ -89,11 +89,9 @@ int main(void) {
 """
 
 
-def test_what_a_slow_program_did_is_shown(usdtbuild: Any, run: Any, tmp_path: Path) -> None:
-    (tmp_path / "slow.d").write_text(PROVIDER)
-    (tmp_path / "slow.c").write_text(PROGRAM)
-    usdtbuild("header", "slow.d", cwd=tmp_path)
-    run("gcc", "-O2", "slow.c", "-o", "slow", cwd=tmp_path)
+def test_what_a_slow_program_did_is_shown(usdtbuild: Any, tmp_path: Path, compiled: Any, header_of: Any) -> None:
+    header_of(tmp_path, "slow.d", PROVIDER)
+    compiled(tmp_path, "slow.c", PROGRAM, "-O2")
     words = "trace", "-P", "slow:*", "--latency", "slow:start", "slow:done", "--slower", "50ms", "--before", 2
     done = usdtbuild(*words, "--", "./slow", cwd=tmp_path)
     pairs = re.findall(r"^(\S+) ms from slow:start to slow:done, thread \d+:\n((?: .*\n)+)", done.stdout, re.MULTILINE)

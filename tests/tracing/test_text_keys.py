@@ -19,16 +19,13 @@ TRACE = sys.executable, "-m", "usdtbuild", "trace"
 
 
 @pytest.fixture
-def build(run: Any, tmp_path: Path) -> Callable[[str, str], Path]:
+def build(tmp_path: Path, compiled: Any, header_of: Any) -> Callable[[str, str], Path]:
     """Build a program with a provider, in a folder that everybody can read."""
     tmp_path.chmod(0o755)
 
     def make(provider: str, source: str) -> Path:
-        (tmp_path / "keys.d").write_text(provider)
-        (tmp_path / "program.c").write_text(source)
-        run(sys.executable, "-m", "usdtbuild", "header", "keys.d", "-o", "keys.h", cwd=tmp_path)
-        run("gcc", "-O2", "-pthread", "program.c", "-o", "program", cwd=tmp_path)
-        return tmp_path / "program"
+        header_of(tmp_path, "keys.d", provider)
+        return compiled(tmp_path, "program.c", source, "-O2", "-pthread")
 
     return make
 
@@ -334,11 +331,10 @@ int main(int argc, char **argv) {
 
 
 def test_memory_that_is_gone_at_the_next_hit_is_not_read(
-    build: Any, run: Any, unprivileged: list[str], tmp_path: Path
+    build: Any, run: Any, unprivileged: list[str], tmp_path: Path, compiled: Any
 ) -> None:
     program = build(BUSY_PROVIDER, GONE)
-    (tmp_path / "library.c").write_text('const char text[] = "of a library";\n')
-    run("gcc", "-shared", "-fPIC", "library.c", "-o", "library.so", cwd=tmp_path)
+    compiled(tmp_path, "library.c", 'const char text[] = "of a library";\n', "-shared", "-fPIC")
     words = *unprivileged, *TRACE, "--json", "-P", "keys:begin", "--by", "name"
     for more in ((), ("--filter", 'name != "x"'), ("--filter", 'not name =~ "*x"')):  # texts are compared, and recorded
         rows, _ = rows_of(run(*words, *more, "--", program, tmp_path / "library.so").stdout)

@@ -129,7 +129,7 @@ def test_limit_lets_the_program_run_on(scene: Any, tool: str, engine: str) -> No
 
 
 @pytest.mark.live
-def test_bpftrace_follows_programs_that_the_program_starts(scene: Any, bpftrace: str, run: Any, tmp_path: Path) -> None:
+def test_bpftrace_follows_programs_that_the_program_starts(scene: Any, bpftrace: str, run: Any) -> None:
     """Those of others aren't counted, though bpftrace sees them too: one runs all the while."""
     program = scene("pie")
     script = f"{program} 10; ({program} 10 2); exec {program} 10 3"
@@ -187,7 +187,7 @@ def test_missing_tool_is_one_error(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_bpftrace_without_root_is_one_error(run: Any, unprivileged: list[str], tmp_path: Path) -> None:
+def test_bpftrace_without_root_is_one_error(unprivileged: list[str], tmp_path: Path) -> None:
     words = [*unprivileged, *MODULE, "trace", "--engine", "bpftrace", "--", "touch", str(tmp_path / "ran")]
     if os.geteuid() == 0 and "--reuid" not in words:
         pytest.skip("another user may not run this interpreter")
@@ -368,14 +368,13 @@ int main(void) {
 
 @pytest.mark.live
 def test_a_probe_that_bpftrace_cannot_attach_is_named_and_the_others_are_seen(
-    run: Any, bpftrace: str, tmp_path: Path
+    run: Any, bpftrace: str, tmp_path: Path, compiled: Any
 ) -> None:
     """Older versions of bpftrace end then, and are started again without it; nothing is left in the kernel's list."""
     del bpftrace
     events = Path("/sys/kernel/tracing/uprobe_events")
     before = events.read_text()
-    (tmp_path / "own.c").write_text(UNREACHABLE)
-    run("gcc", "-O1", "own.c", "-o", "own", cwd=tmp_path)
+    compiled(tmp_path, "own.c", UNREACHABLE, "-O1")
     done = run(*MODULE, "trace", "-v", "--count", "--engine", "bpftrace", "-P", "own:*", "--", "./own", cwd=tmp_path)
     assert re.search(r"^3  own:plain", done.stdout, re.MULTILINE), done
     assert "own:locked: the kernel lets bpftrace attach nothing there" in done.stderr
