@@ -650,7 +650,7 @@ def test_what_only_clang_understands(form: str, need: Any, work: Any, tmp_path: 
 
 
 @pytest.mark.parametrize("line", ["gcc -c main.c -objx.o", "as util.s -o bjx.o", "as -obx.o util.s", "as util.s"])
-def test_odd_names_of_outputs_and_an_assembler_for_a_compiler(line: str, work: Any, tmp_path: Path) -> None:
+def test_odd_names_of_outputs_and_an_assembler_for_a_compiler(line: str, work: Any) -> None:
     done = execute(work("probes.h"), [*LAUNCHER, "--", *line.split()])
     assert done.code == 0
     (content,) = done.files.values()
@@ -922,7 +922,7 @@ def test_a_zombie_is_no_running_launcher(slow: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full", "<&-"])
 @pytest.mark.parametrize("kind", ["-c", "link"])
-def test_closed_and_full_streams_change_nothing(streams: str, kind: str, work: Any, tmp_path: Path) -> None:
+def test_closed_and_full_streams_change_nothing(streams: str, kind: str, work: Any) -> None:
     words = "-c main.c -o made" if kind == "-c" else "whole.c -o made"
     line = " ".join([*LAUNCHER, "-v", "--", "gcc", words, streams])
     done = execute(work("probes.h"), ["sh", "-c", line])

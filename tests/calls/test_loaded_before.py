@@ -209,7 +209,7 @@ other: ret
 
 @pytest.mark.parametrize("bits", ["64", "32"])
 def test_what_was_loaded_is_followed_over_registers_and_the_stack(
-    bits: str, run: Any, need: Any, usdtbuild: Any, tmp_path: Path
+    bits: str, run: Any, usdtbuild: Any, tmp_path: Path
 ) -> None:
     wide = bits == "64"
     names = {name: ("r" if wide else "e") + full for name, full in

@@ -133,7 +133,7 @@ def test_filters_know_calls_and_what_they_return(programs: Any, usdtbuild: Any) 
         assert sorted(results) == sorted(number**2 for number in calls)
 
 
-def test_a_process_is_left_while_somebody_is_expected(programs: Any, run: Any) -> None:
+def test_a_process_is_left_while_somebody_is_expected(programs: Any) -> None:
     """The program waits in getchar(), to which the breakpoint of its return belongs, as the trace ends."""
     with ready(programs("lazy"), "wait") as process:
         tracer = tracing("-L", "*", "--returns", "-p", process.pid)

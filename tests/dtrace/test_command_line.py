@@ -72,7 +72,7 @@ def test_object_command_lines(line: str, app: Path, dtrace: Any, run: Any, notes
     assert len(notes(app / "program")) == 3
 
 
-def test_default_output_is_in_the_working_directory(app: Path, dtrace: Any, run: Any) -> None:
+def test_default_output_is_in_the_working_directory(app: Path, dtrace: Any) -> None:
     work = app / "build"
     work.mkdir()
     dtrace("-h", "-s", "../app.d", cwd=work)

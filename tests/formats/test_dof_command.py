@@ -124,7 +124,7 @@ def test_several_in_one_section(usdtbuild: Any, run: Any, tmp_path: Path) -> Non
     assert len(json.loads(usdtbuild("dof", "dump", "--json", tmp_path / "raw").stdout)["tables"]) == 3
 
 
-def test_merged_is_what_gets_registered(by_hand: Any, usdtbuild: Any, run: Any, tmp_path: Path) -> None:
+def test_merged_is_what_gets_registered(by_hand: Any, usdtbuild: Any) -> None:
     program = by_hand(DOFREL, "-pie")
     (merged,) = json.loads(usdtbuild("dof", "dump", "--merged", "--json", program).stdout)["tables"]
     (plain,) = json.loads(usdtbuild("dof", "dump", "--json", program).stdout)["tables"]

@@ -26,7 +26,7 @@ def relative_relocations(run: Any, path: Any) -> int:
 
 
 @pytest.fixture(scope="module")
-def compiled(run: Any, usdtbuild: Any, tmp_path_factory: Any) -> Any:
+def compiled(usdtbuild: Any, tmp_path_factory: Any) -> Any:
     """Compile to an object with a relative table: `compiled(compiler, source, *options)`."""
     made: dict[tuple[Any, ...], Any] = {}
 

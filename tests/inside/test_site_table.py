@@ -21,7 +21,7 @@ KINDS = ["-pie", "-no-pie", "-shared"]
 
 
 @pytest.fixture(scope="module")
-def compiled(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def compiled(usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Compile `hidden.c` or `module.c` once for a compiler and options: `compiled("module", "gcc", "-fPIC")`."""
     made: dict[tuple[str, ...], Path] = {}
 
@@ -181,7 +181,7 @@ def test_other_machines_have_the_same_table(triple: str, run: Any, usdtbuild: An
     assert sorted(entry.place for entry in entries) == sorted(noted(tmp_path / "module.so", run))
 
 
-def test_mips_has_no_such_table_and_says_so(run: Any, usdtbuild: Any, need: Any, tmp_path: Path) -> None:
+def test_mips_has_no_such_table_and_says_so(usdtbuild: Any, need: Any, tmp_path: Path) -> None:
     compiler = need("mips64el-linux-gnuabi64-gcc")
     usdtbuild("header", "--formats=dof", HERE / "module.d", "-o", tmp_path / "module.h")
     words = (compiler, "-O2", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")

@@ -7,7 +7,6 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,7 +203,7 @@ def test_a_name_without_end_is_no_name(program: Any, note: Any) -> None:
     look(bytes(data))
 
 
-def test_a_symbol_table_that_is_its_own_string_table(program: Any, note: Any, tmp_path: Path) -> None:
+def test_a_symbol_table_that_is_its_own_string_table(program: Any, note: Any) -> None:
     data = bytearray(program(note()).read_bytes())
     image = Image(bytes(data), "it")
     symbols = next(section for section in image.sections if section.name == ".symtab")

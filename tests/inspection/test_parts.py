@@ -68,7 +68,7 @@ def test_nothing_is_found_wrong_with_them(usdtbuild: Any, program: Path) -> None
     assert file["findings"] == []
 
 
-def test_a_provider_in_one_part_keeps_its_hash(usdtbuild: Any, run: Any, program: Path) -> None:
+def test_a_provider_in_one_part_keeps_its_hash(usdtbuild: Any, program: Path) -> None:
     hashes = {provider["name"]: provider["hash"] for provider in listed(usdtbuild, program)["providers"]}
     part = listed(usdtbuild, program.parent / "main.o")["providers"]
     single = {provider["name"]: provider["hash"] for provider in part}

@@ -53,7 +53,7 @@ CROSSED = {
 
 
 @pytest.mark.parametrize("target", CROSSED)
-def test_records_in_the_middle_of_other_machines_instructions(target: str, foreign: Any, note: Any, need: Any) -> None:
+def test_records_in_the_middle_of_other_machines_instructions(target: str, foreign: Any, note: Any) -> None:
     code, distance, shown = CROSSED[target]
     for away, expected in ((0, False), (distance, True)):
         source = f"""

@@ -186,7 +186,7 @@ def test_a_header_whose_provider_is_gone_is_gone_too(demo: Any) -> None:
     demo.compiled()
 
 
-def test_parallel_builds_make_the_same(demo: Any, usdtbuild: Any) -> None:
+def test_parallel_builds_make_the_same(demo: Any) -> None:
     names = ("one", "two", "plain")
     before = {name: demo.module(name).read_bytes() for name in names}
     shutil.rmtree(demo.source / "build")

@@ -290,7 +290,7 @@ def test_each_option_that_changes_compiles_anew(app: Any) -> None:
 
 
 @pytest.mark.project
-def test_an_extension_that_asks_no_more_is_compiled_anew(app: Any, usdtbuild: Any) -> None:
+def test_an_extension_that_asks_no_more_is_compiled_anew(app: Any) -> None:
     plain = MODULE.replace("NAME", "app").replace('#include "app.h"', "").replace("APP_CALLED(value);", "")
     app.write({"src/app.c": plain, "src/b.c": plain.replace("app", "b"), "pyproject.toml": "", "b.d": PROVIDER})
     other = "usdt_providers={'app': {'live': True}, 'b': 'b.d'}"

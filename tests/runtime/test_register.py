@@ -296,7 +296,7 @@ def test_libraries_come_and_go(linker: str, build: Any, watch: Any, symbols: Any
         assert check(found.data, "freebsd") == []
 
 
-def test_libraries_and_program_register_each_for_itself(build: Any, watch: Any, run: Any, tmp_path: Any) -> None:
+def test_libraries_and_program_register_each_for_itself(build: Any, watch: Any, tmp_path: Any) -> None:
     source = c_source(["lib_a"], [Piece((provider("lib", probe("lib_a", "go", 1)),))])
     library = build({"lib": source, "runtime": "runtime"}, "-shared", "-Wl,-soname,liba.so")
     library = library.rename(tmp_path / "liba.so")

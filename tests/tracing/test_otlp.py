@@ -163,7 +163,7 @@ def test_a_collector_that_is_busy_is_asked_again(shop: Path, usdtbuild: Any, col
 
 @pytest.mark.parametrize("way", ["refuses", "is not there", "hangs"])
 def test_spans_that_are_not_delivered_are_told(
-    way: str, shop: Path, usdtbuild: Any, run: Any, collector: Collector, tmp_path: Path
+    way: str, shop: Path, usdtbuild: Any, collector: Collector, tmp_path: Path
 ) -> None:
     """The program isn't held up, other files are written, and the exit code says it where the program's doesn't."""
     collector.always = 400

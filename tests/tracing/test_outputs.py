@@ -258,9 +258,7 @@ def test_a_folder_that_is_not_there(trace: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_trace_and_the_files_are_whole(
-    run: Any, server: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_ends_the_trace_and_the_files_are_whole(server: Path, tmp_path: Path, number: signal.Signals) -> None:
     words = [sys.executable, "-m", "usdtbuild", "trace", "-P", "server:*", "-o", "t.jsonl", "-o", "t.json", "-v"]
     program = subprocess.Popen([server, "100000", "1", "1000"])
     try:
