@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from tests.started import wait_for
 from usdtbuild.launch.step import may_have_probes
 
 from .conftest import C_LIBRARIES
@@ -666,13 +667,6 @@ def script(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} never happened"
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def slow(work: Any) -> Path:
     """A folder with a compiler that waits before and after it writes: phase `before`, then `after`."""
@@ -812,52 +806,52 @@ def test_signals_that_are_ignored_or_blocked_stay_so(
     assert not (slow / "caught").exists()
 
 
-def test_killed_while_instrumenting_no_object_is_there_and_the_next_build_makes_it(slow: Path, tmp_path: Path) -> None:
-    """The launcher hangs at a provider file that is a pipe, which is after the compiler has ended."""
-    shutil.copy(slow / "app.d", slow / "good.d")
-    (slow / "app.d").unlink()
+@pytest.fixture
+def hangs(slow: Path) -> Path:
+    """The folder with a pipe for a provider file, at which the launcher hangs when the compiler has ended."""
+    (slow / "app.d").rename(slow / "good.d")
     os.mkfifo(slow / "app.d")
-    process = start(slow, "--provider=app.d")
-    wait_for(lambda: list(slow.glob(".main.o.*.usdtbuild")), "the object being held")
+    return slow
+
+
+def is_held(folder: Path) -> None:
+    wait_for(lambda: list(folder.glob(".main.o.*.usdtbuild")), "the object being held")
+
+
+def test_killed_while_instrumenting_no_object_is_there_and_the_next_build_makes_it(hangs: Path, tmp_path: Path) -> None:
+    process = start(hangs, "--provider=app.d")
+    is_held(hangs)
     process.kill()
     assert process.wait(20) == -signal.SIGKILL
-    assert not (slow / "main.o").exists()
-    (slow / "app.d").unlink()
-    (slow / "good.d").rename(slow / "app.d")
-    assert start(slow, "--provider=app.d").wait(20) == 0
-    assert complete_or_absent(slow, tmp_path)
-    assert not list(slow.glob(".*"))
+    assert not (hangs / "main.o").exists()
+    (hangs / "good.d").rename(hangs / "app.d")
+    assert start(hangs, "--provider=app.d").wait(20) == 0
+    assert complete_or_absent(hangs, tmp_path)
+    assert not list(hangs.glob(".*"))
 
 
-def test_two_builds_of_one_object_at_once_both_succeed(slow: Path, tmp_path: Path) -> None:
+def test_two_builds_of_one_object_at_once_both_succeed(hangs: Path, tmp_path: Path) -> None:
     """The first hangs at a pipe while it holds its object; the second makes the same object meanwhile."""
-    shutil.copy(slow / "app.d", slow / "good.d")
-    (slow / "app.d").unlink()
-    os.mkfifo(slow / "app.d")
-    first = start(slow, "--provider=app.d")
-    wait_for(lambda: list(slow.glob(".main.o.*.usdtbuild")), "the object being held")
-    assert start(slow, "--provider=good.d").wait(20) == 0
-    assert complete_or_absent(slow, tmp_path)
-    (slow / "app.d").write_text((slow / "good.d").read_text())
+    first = start(hangs, "--provider=app.d")
+    is_held(hangs)
+    assert start(hangs, "--provider=good.d").wait(20) == 0
+    assert complete_or_absent(hangs, tmp_path)
+    (hangs / "app.d").write_text((hangs / "good.d").read_text())
     assert first.wait(20) == 0
-    assert complete_or_absent(slow, tmp_path)
-    assert not list(slow.glob(".*"))
+    assert complete_or_absent(hangs, tmp_path)
+    assert not list(hangs.glob(".*"))
 
 
-def test_make_killed_as_a_whole_rebuilds(slow: Path, need: Any, tmp_path: Path) -> None:
+def test_make_killed_as_a_whole_rebuilds(hangs: Path, need: Any, tmp_path: Path) -> None:
     """Make takes a target that is there and new for done, so that a killed build must leave none."""
-    (slow / "Makefile").write_text(f"main.o: main.c\n\t{' '.join(LAUNCHER)} --provider=app.d -- ./slowcc -c main.c\n")
-    shutil.copy(slow / "app.d", slow / "good.d")
-    (slow / "app.d").unlink()
-    os.mkfifo(slow / "app.d")
-    make = subprocess.Popen([need("make")], cwd=slow, start_new_session=True, stdout=subprocess.DEVNULL)
-    wait_for(lambda: list(slow.glob(".main.o.*.usdtbuild")), "the object being held")
+    (hangs / "Makefile").write_text(f"main.o: main.c\n\t{' '.join(LAUNCHER)} --provider=app.d -- ./slowcc -c main.c\n")
+    make = subprocess.Popen([need("make")], cwd=hangs, start_new_session=True, stdout=subprocess.DEVNULL)
+    is_held(hangs)
     os.killpg(make.pid, signal.SIGKILL)
     make.wait(20)
-    (slow / "app.d").unlink()
-    (slow / "good.d").rename(slow / "app.d")
-    subprocess.run([need("make")], cwd=slow, check=True, capture_output=True, timeout=60)
-    assert complete_or_absent(slow, tmp_path)
+    (hangs / "good.d").rename(hangs / "app.d")
+    subprocess.run([need("make")], cwd=hangs, check=True, capture_output=True, timeout=60)
+    assert complete_or_absent(hangs, tmp_path)
 
 
 # The signal comes when the compiler runs, and its number isn't known yet.

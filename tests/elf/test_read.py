@@ -154,38 +154,34 @@ def read_link(content: bytes) -> int:
     return ElfObject(content, "x.o").sections[section(content, layout.SHT_SYMTAB)].link
 
 
-def test_a_symbol_table_with_odd_entries(content: bytes) -> None:
-    refused(with_field(content, section(content, layout.SHT_SYMTAB), 56, "<Q", 25), "has entries of 25 bytes")
+FIELDS = {  # the section, where the field is in its header, its form, its value, and what is said
+    "a symbol table with odd entries": (layout.SHT_SYMTAB, 56, "<Q", 25, "has entries of 25 bytes"),
+    "a symbol table without strings": (layout.SHT_SYMTAB, 40, "<I", 0xFFFF, "bad link or info"),
+    "more local symbols than there are": (layout.SHT_SYMTAB, 44, "<I", 1000, "bad link or info"),
+    "relocations with odd entries": (layout.SHT_RELA, 56, "<Q", 16, "relocation section .* entries of 16"),
+    "relocations of no section": (layout.SHT_RELA, 44, "<I", 999, "section 999, which isn't there"),
+}
 
 
-def test_a_symbol_table_without_strings(content: bytes) -> None:
-    refused(with_field(content, section(content, layout.SHT_SYMTAB), 40, "<I", 0xFFFF), "bad link or info")
+@pytest.mark.parametrize("what", FIELDS)
+def test_a_field_of_a_section_header(what: str, content: bytes) -> None:
+    kind, offset, form, value, said = FIELDS[what]
+    refused(with_field(content, section(content, kind), offset, form, value), said)
 
 
-def test_a_symbol_table_with_more_local_symbols_than_it_has(content: bytes) -> None:
-    refused(with_field(content, section(content, layout.SHT_SYMTAB), 44, "<I", 1000), "bad link or info")
-
-
-def test_relocations_with_odd_entries(content: bytes) -> None:
-    refused(with_field(content, section(content, layout.SHT_RELA), 56, "<Q", 16), "relocation section .* entries of 16")
-
-
-def test_relocations_of_a_section_that_is_not_there(content: bytes) -> None:
-    refused(with_field(content, section(content, layout.SHT_RELA), 44, "<I", 999), "section 999, which isn't there")
-
-
-def test_a_symbol_s_name_outside_its_table(content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("form", "offset", "value", "said"),
+    [
+        ("<I", 0, 0xFFFFFF, r"string at 0xffffff of section \d+ runs out"),
+        ("<H", 6, layout.SHN_XINDEX, "needs an extended section index"),
+    ],
+    ids=["a name outside its table", "an extended section index without a table"],
+)
+def test_a_field_of_a_symbol(form: str, offset: int, value: int, said: str, content: bytes) -> None:
     symtab = ElfObject(content, "x.o").sections[section(content, layout.SHT_SYMTAB)]
     changed = bytearray(content)
-    struct.pack_into("<I", changed, symtab.offset + symtab.size - 24, 0xFFFFFF)
-    refused(bytes(changed), r"string at 0xffffff of section \d+ runs out")
-
-
-def test_an_extended_section_index_without_a_table(content: bytes) -> None:
-    symtab = ElfObject(content, "x.o").sections[section(content, layout.SHT_SYMTAB)]
-    changed = bytearray(content)
-    struct.pack_into("<H", changed, symtab.offset + symtab.size - 24 + 6, layout.SHN_XINDEX)
-    refused(bytes(changed), "needs an extended section index")
+    struct.pack_into(form, changed, symtab.offset + symtab.size - 24 + offset, value)
+    refused(bytes(changed), said)
 
 
 def test_the_function_around_an_address_does_not_depend_on_what_was_asked_before() -> None:

@@ -121,11 +121,16 @@ def program(tmp_path: Path, run: Any) -> Callable[..., Path]:
 
 @pytest.fixture
 def foreign(tmp_path: Path, run: Any, need: Callable[[str], str]) -> Callable[..., Path]:
-    """Assemble, and unless told otherwise link, for another machine; clang and lld know them all."""
+    """Assemble, and unless told otherwise link, for another machine; clang and lld know them all.
+
+    Code that doesn't say so is that of `_start`; the section that records count from is added.
+    """
 
     def build(target: str, source: str, *, link: tuple[str, ...] | None = ()) -> Path:
         assembly, made, linked = (tmp_path / f"{target}.{suffix}" for suffix in ("s", "o", "bin"))
-        assembly.write_text(source)
+        start = "" if "_start:" in source else " .text\n .globl _start\n_start:\n"
+        base = '\n .section .stapsdt.base,"a",%progbits\n_.stapsdt.base: .byte 0\n'
+        assembly.write_text(start + source + base)
         run(need("clang"), f"--target={target}", "-c", assembly, "-o", made)
         if link is None:
             return made

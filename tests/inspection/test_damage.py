@@ -33,8 +33,7 @@ def sample(request: pytest.FixtureRequest, program: Any, note: Any, foreign: Any
         notes = note("-4@%edi 8@-8(%rbp)", semaphore="sem") + note("8f@%xmm0", probe="p1")
         return bytes(program(notes, semaphore_section, flags=flags).read_bytes())
     target, address = ("i386-linux-gnu", ".4byte") if "32" in request.param else ("powerpc64-linux-gnu", ".8byte")
-    source = f" .text\n .globl _start\n_start:\n.Lsite0: nop\n{note('', address=address)}"
-    source += '\n .section .stapsdt.base,"a",%progbits\n_.stapsdt.base: .byte 0\n'
+    source = f".Lsite0: nop\n{note('', address=address)}"
     return bytes(foreign(target, source, link=None if "32" in request.param else ()).read_bytes())
 
 

@@ -134,8 +134,6 @@ _start:
  .size _start,.-_start
  .section .probes,"aw",%progbits
 sem: .2byte 0
- .section .stapsdt.base,"a",%progbits
-_.stapsdt.base: .byte 0
 {note(operands, semaphore="sem", address=address)}"""
 
 

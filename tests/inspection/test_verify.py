@@ -333,20 +333,8 @@ def test_sites_of_other_machines(target: str, foreign: Any, note: Any) -> None:
     nop, ret, other = FOREIGN_CODE[target]
     address = ".8byte" if "64" in target else ".4byte"
     for code, quiet in ((nop, True), (ret, True), (other, False)):
-        source = f"""
- .text
- .globl _start
-_start:
- .set noreorder
-.Lsite0: {code}
- {nop}
- {note("", address=address)}
- .section .stapsdt.base,"a",%progbits
-_.stapsdt.base: .byte 0
-"""
-        if "mips" not in target:
-            source = source.replace(" .set noreorder\n", "")
-        found = findings(foreign(target, source))
+        order = " .set noreorder\n" if "mips" in target else ""
+        found = findings(foreign(target, f"{order}.Lsite0: {code}\n {nop}\n {note('', address=address)}"))
         assert ("site-code" in found) != quiet, code
         assert "ghost" not in found
 
@@ -455,13 +443,8 @@ def test_pages_that_are_mapped_twice(
 def test_pages_of_sixty_four_kibibytes(foreign: Any, note: Any) -> None:
     """4096 is enough for most kernels of AArch64, and not for those with large pages."""
     source = f"""
- .text
- .globl _start
-_start:
 .Lsite0: nop
  {note("", semaphore="sem")}
- .section .stapsdt.base,"a",%progbits
-_.stapsdt.base: .byte 0
  .section .data.rel.ro,"aw",%progbits
  .8byte _start
  .section .probes,"aw",%progbits
@@ -545,9 +528,7 @@ def test_operands_that_some_tracer_does_not_read(
 def test_operands_of_other_machines(target: str, good: str, bad: str, foreign: Any, note: Any) -> None:
     for operands, found in ((good, False), (bad, True)):
         record = note(operands, address=".8byte" if "64" in target else ".4byte")
-        source = f" .text\n .globl _start\n_start:\n.Lsite0: nop\n{record}"
-        source += '\n .section .stapsdt.base,"a",%progbits\n_.stapsdt.base: .byte 0\n'
-        assert ("operand" in findings(foreign(target, source))) == found
+        assert ("operand" in findings(foreign(target, f".Lsite0: nop\n{record}"))) == found
 
 
 @pytest.mark.parametrize(("count", "found"), [(12, False), (13, True)])

@@ -56,17 +56,8 @@ CROSSED = {
 def test_records_in_the_middle_of_other_machines_instructions(target: str, foreign: Any, note: Any) -> None:
     code, distance, shown = CROSSED[target]
     for away, expected in ((0, False), (distance, True)):
-        source = f"""
- .text
- .globl _start
- .type _start, %function
-_start:
-.Lcode: {code}
- .size _start, .-_start
- {note("", site=f".Lcode+{away}")}
- .section .stapsdt.base,"a",%progbits
-_.stapsdt.base: .byte 0
-"""
+        sized = f" .type _start, %function\n.Lcode: {code}\n .size _start, .-_start\n "
+        source = sized + note("", site=f".Lcode+{away}")
         found = findings(foreign(target, source, link=() if "s390x" not in target else None))
         middle = "in the middle of an instruction" in getattr(found.get("site-code"), "what", "")
         assert middle == expected
@@ -87,16 +78,7 @@ def test_a_record_at_bytes_that_are_no_instruction_is_an_error(flags: tuple[str,
     [("aarch64-linux-gnu", "0xffffffff"), ("powerpc64-linux-gnu", "0x00000000"), ("riscv64-linux-gnu", "0x0000ffff")],
 )
 def test_bytes_that_are_no_instruction_of_other_machines(target: str, words: str, foreign: Any, note: Any) -> None:
-    source = f"""
- .text
- .globl _start
-_start:
-.Lsite0: .4byte {words}
- {note("")}
- .section .stapsdt.base,"a",%progbits
-_.stapsdt.base: .byte 0
-"""
-    finding = findings(foreign(target, source))["site-code"]
+    finding = findings(foreign(target, f".Lsite0: .4byte {words}\n {note('')}"))["site-code"]
     assert (finding.severity, "no instruction" in finding.what) == ("error", True)
 
 

@@ -241,14 +241,17 @@ def refused(bench: Any, source: Any, *patterns: str, **more: Any) -> str:
     return str(lines[0])
 
 
-def test_a_probe_that_nothing_describes(bench: Any) -> None:
-    source = "extern void __dtrace_web___hit(int); int work(int n) { __dtrace_web___hit(n); return n; }"
-    refused(bench, bench.compile("gcc", source), "describes provider web", "--provider")
-
-
-def test_a_probe_that_its_provider_has_not(bench: Any) -> None:
-    source = "extern void __dtrace_app___gone(int); int work(int n) { __dtrace_app___gone(n); return n; }"
-    refused(bench, bench.compile("gcc", source), "provider app has no probe gone", "header is older or newer")
+@pytest.mark.parametrize(
+    ("name", "patterns"),
+    [
+        ("__dtrace_web___hit", ("describes provider web", "--provider")),
+        ("__dtrace_app___gone", ("provider app has no probe gone", "header is older or newer")),
+    ],
+    ids=["unknown provider", "unknown probe"],
+)
+def test_a_probe_that_nothing_describes(bench: Any, name: str, patterns: tuple[str, ...]) -> None:
+    source = f"extern void {name}(int); int work(int n) {{ {name}(n); return n; }}"
+    refused(bench, bench.compile("gcc", source), *patterns)
 
 
 def test_a_provider_file_describes_probes_of_foreign_headers(bench: Any) -> None:
@@ -300,28 +303,22 @@ def test_an_executable_and_a_library(bench: Any) -> None:
     refused(bench, bench.link(path, "-shared"), "is a shared library or PIE, not a relocatable object")
 
 
-def test_an_object_of_an_unknown_machine(bench: Any) -> None:
+@pytest.mark.parametrize(
+    ("at", "byte", "patterns"),
+    [(18, 94, ("ELF machine 94", "supported are .*x86-64")), (4, 1, ("",))],
+    ids=["unknown machine: Xtensa", "wrong class"],
+)
+def test_an_object_that_we_do_not_write(bench: Any, at: int, byte: int, patterns: tuple[str, ...]) -> None:
     path = bench.compile("gcc", PROBES)
     content = bytearray(path.read_bytes())
-    content[18:20] = (94).to_bytes(2, "little")  # Xtensa
+    content[at] = byte
     path.write_bytes(content)
-    refused(bench, path, "ELF machine 94", "supported are .*x86-64")
+    refused(bench, path, *patterns)
 
 
-def test_an_object_of_the_wrong_class(bench: Any) -> None:
-    path = bench.compile("gcc", PROBES)
-    content = bytearray(path.read_bytes())
-    content[4] = 1
-    path.write_bytes(content)
-    refused(bench, path, "")
-
-
-def test_a_folder(bench: Any) -> None:
+def test_a_folder_and_a_file_that_is_not_there(bench: Any) -> None:
     (bench.folder / "folder").mkdir()
     refused(bench, bench.folder / "folder", "is a directory, not an object")
-
-
-def test_a_file_that_is_not_there(bench: Any) -> None:
     refused(bench, bench.folder / "nowhere.o", "no such file")
 
 

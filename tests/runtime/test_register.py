@@ -15,6 +15,7 @@ from .conftest import HOST, Piece, Target, c_source, probe, provider
 
 HELPER = Path(__file__).resolve().parent / "helper.c"
 DOFREL, SETX = layout.DOFREL, layout.SETX
+WRAP = "-Wl,--wrap=open,--wrap=open64,--wrap=ioctl,--wrap=close"
 PLATFORMS = ("freebsd", "illumos", "oracle")
 MAIN = """
 #include <stdio.h>
@@ -48,6 +49,7 @@ def two(relocation: int = DOFREL, target: Target = HOST) -> str:
     return c_source(["two_a", "static local"], [piece], "int in_two(int x) { return local(x); }\n", target)
 
 
+PARTS = {"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}
 PLACES: dict[tuple[str, str, str], Any] = {
     ("app", "start", "one_a"): [("one_a", (0, 4))],
     ("app", "stop", "one_a"): [("one_a", (3,))],
@@ -97,23 +99,20 @@ def verify(outcome: Any, program: Any, symbols: Any, platform: str = "freebsd") 
 
 @pytest.mark.parametrize("shape", ["-pie", "-no-pie", "-pie -Wl,-z,relro,-z,now"])
 def test_one_dof_with_all_sites_is_registered(shape: str, linker: str, build: Any, watch: Any, symbols: Any) -> None:
-    texts = {"one": one(), "runtime": "runtime", "two": two(), "main": MAIN}
-    program = build(texts, f"-fuse-ld={linker}", "-Wl,--fatal-warnings", *shape.split())
+    program = build(PARTS, f"-fuse-ld={linker}", "-Wl,--fatal-warnings", *shape.split())
     verify(watch(program), program, symbols)
 
 
 @pytest.mark.parametrize("order", ["runtime one two main", "one two main runtime", "main one runtime two runtime2"])
 def test_the_order_of_objects_does_not_matter(order: str, linker: str, build: Any, watch: Any, symbols: Any) -> None:
-    texts = {"one": one(), "runtime": "runtime", "runtime2": "runtime", "two": two(), "main": MAIN}
+    texts = {**PARTS, "runtime2": "runtime"}
     program = build({name: texts[name] for name in order.split()}, f"-fuse-ld={linker}")
     verify(watch(program), program, symbols)
 
 
 def test_no_relocation_is_left_to_the_loader(linker: str, build: Any, run: Any) -> None:
     bare = build({"one": one(), "two": two(), "main": MAIN}, f"-fuse-ld={linker}", "-pie")
-    program = build(
-        {"one": one(), "runtime": "runtime", "two": two(), "main": MAIN}, f"-fuse-ld={linker}", "-pie", "-Wl,-z,text"
-    )
+    program = build(PARTS, f"-fuse-ld={linker}", "-pie", "-Wl,-z,text")
     sections = run("readelf", "-SW", program).stdout
     (flags,) = re.findall(r" \.SUNW_dof\s+\S+\s+[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ \S+ +([A-Z]*) ", sections)
     assert set(flags) <= set("AL")
@@ -134,7 +133,7 @@ def test_every_system_gets_the_flavour_it_takes(
     platform: str, relocation: int, shape: str, build: Any, watch: Any, symbols: Any
 ) -> None:
     version = 3 if platform == "oracle" else 2
-    texts = {"one": one(relocation, version), "two": two(relocation), "runtime": "runtime", "main": MAIN}
+    texts = {**PARTS, "one": one(relocation, version), "two": two(relocation)}
     program = build(texts, *shape.split(), platform=platform)
     outcome = watch(program)
     found = verify(outcome, program, symbols, platform)
@@ -149,8 +148,7 @@ def test_every_system_gets_the_flavour_it_takes(
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_enabled_sites_of_another_kernel_are_left_out(platform: str, build: Any, watch: Any, symbols: Any) -> None:
     """A version 2 site reads a returned value, a version 3 site a variable: to confuse them would crash programs."""
-    texts = {"one": one(version=2 if platform == "oracle" else 3), "two": two(), "runtime": "runtime", "main": MAIN}
-    program = build(texts, platform=platform)
+    program = build({**PARTS, "one": one(version=2 if platform == "oracle" else 3)}, platform=platform)
     found = verify(watch(program), program, symbols, platform)
     assert found.enabled_places() == {}
 
@@ -177,14 +175,14 @@ def test_attributes_and_arguments_survive_the_merging(build: Any, watch: Any) ->
 
 @pytest.mark.parametrize("shape", ["-no-pie", "-pie"])
 def test_tools_see_in_the_file_what_is_registered(shape: str, build: Any, watch: Any, in_file: Any) -> None:
-    program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}, shape)
+    program = build(PARTS, shape)
     (found,) = watch(program).registered
     told = in_file(program)
     assert {key: {address + found.base for address in places} for key, places in told.items()} == found.places()
 
 
 def test_the_same_program_registers_the_same_bytes_every_time(build: Any, watch: Any) -> None:
-    program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}, "-no-pie")
+    program = build(PARTS, "-no-pie")
     assert len({watch(program).registered[0].data for _ in range(3)}) == 1
 
 
@@ -198,15 +196,12 @@ def test_static_programs_register(
     if (linker, shape) == ("gold", "-static-pie"):
         pytest.skip("gold can't link static PIEs")
     run("gcc", "-O1", "-fPIC", "-DWRAPPED", "-c", HELPER, "-o", tmp_path / "helper.o")
-    program = build(
-        {"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}, f"-fuse-ld={linker}", *shape.split(),
-        "-Wl,--wrap=open,--wrap=open64,--wrap=ioctl,--wrap=close", more=(tmp_path / "helper.o",),
-    )  # fmt: skip
+    program = build(PARTS, f"-fuse-ld={linker}", *shape.split(), WRAP, more=(tmp_path / "helper.o",))
     verify(watch(program, preload=False), program, symbols)
 
 
 def test_static_programs_open_the_device_once_and_say_nothing(build: Any, run: Any, tmp_path: Any) -> None:
-    program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}, "-static")
+    program = build(PARTS, "-static")
     device = tmp_path / "device"
     device.write_text("")
     done = run(program, env={"DTRACE_DOF_INIT_DEVNAME": str(device)})
@@ -223,7 +218,7 @@ def test_static_programs_open_the_device_once_and_say_nothing(build: Any, run: A
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_without_a_device_nothing_happens(platform: str, build: Any, watch: Any) -> None:
-    program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}, platform=platform)
+    program = build(PARTS, platform=platform)
     outcome = watch(program, mode="absent")
     opens = {"illumos": ["/dev/dtrace/helper", "/devices/pseudo/dtrace@0:helper"]}.get(platform, ["/dev/dtrace/helper"])
     assert outcome.calls == [f"open {name} 2 absent" for name in opens]
@@ -231,7 +226,7 @@ def test_without_a_device_nothing_happens(platform: str, build: Any, watch: Any)
 
 
 def test_illumos_has_a_second_name_for_the_device(build: Any, watch: Any, symbols: Any) -> None:
-    program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}, platform="illumos")
+    program = build(PARTS, platform="illumos")
     outcome = watch(program, mode="second")
     calls = [call.split()[0] for call in outcome.calls]
     assert calls == ["open", "open", "add", "close", "open", "open", "remove", "close"]
@@ -239,14 +234,14 @@ def test_illumos_has_a_second_name_for_the_device(build: Any, watch: Any, symbol
 
 
 def test_a_kernel_that_refuses_is_not_asked_to_remove(build: Any, watch: Any) -> None:
-    program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN})
+    program = build(PARTS)
     outcome = watch(program, mode="refuse")
     assert [call.split()[0] for call in outcome.calls] == ["open", "add", "close"]
     assert outcome.errors == ""
 
 
 def test_the_environment_is_honoured(build: Any, watch: Any, tmp_path: Any) -> None:
-    program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN})
+    program = build(PARTS)
     assert watch(program, DTRACE_DOF_INIT_DISABLE="1").calls == []
     other = str(tmp_path / "other device")
     outcome = watch(program, DTRACE_DOF_INIT_DEVNAME=other)
@@ -300,10 +295,7 @@ def test_libraries_and_program_register_each_for_itself(build: Any, watch: Any, 
     source = c_source(["lib_a"], [Piece((provider("lib", probe("lib_a", "go", 1)),))])
     library = build({"lib": source, "runtime": "runtime"}, "-shared", "-Wl,-soname,liba.so")
     library = library.rename(tmp_path / "liba.so")
-    program = build(
-        {"one": one(), "two": two(), "runtime": "runtime", "main": MAIN},
-        "-Wl,--no-as-needed", str(library), f"-Wl,-rpath,{tmp_path}", "-rdynamic",
-    )  # fmt: skip
+    program = build(PARTS, "-Wl,--no-as-needed", str(library), f"-Wl,-rpath,{tmp_path}", "-rdynamic")
     found = watch(program).registered
     assert sorted((each.module, [p.name for p in each.dof.providers]) for each in found) == [
         ("liba.so", ["lib"]), ("program", ["app", "other"]),
@@ -336,11 +328,9 @@ def test_forked_children_are_registered_where_the_kernel_forgets_them(
     platform: str, shape: str, build: Any, watch: Any, run: Any, tmp_path: Any
 ) -> None:
     run("gcc", "-O1", "-DWRAPPED", "-c", HELPER, "-o", tmp_path / "helper.o")
-    wrap = ["-Wl,--wrap=open,--wrap=open64,--wrap=ioctl,--wrap=close"] if shape == "-static" else []
+    wrap = [WRAP] if shape == "-static" else []
     more = (tmp_path / "helper.o",) if wrap else ()
-    program = build(
-        {"one": one(), "two": two(), "runtime": "runtime", "main": FORKER}, shape, *wrap, platform=platform, more=more
-    )
+    program = build({**PARTS, "main": FORKER}, shape, *wrap, platform=platform, more=more)
     outcome = watch(program, preload=not wrap)
     child = int(outcome.out)
     parent, *others = outcome.registered
@@ -360,7 +350,7 @@ def test_forked_children_are_registered_where_the_kernel_forgets_them(
 def test_dofs_of_others_are_left_to_them(build: Any, watch: Any, symbols: Any) -> None:
     """Objects of `dtrace -G` bring their own registration."""
     foreign = c_source(["theirs"], [Piece((provider("theirs", probe("theirs", "go", 0)),), trailer=False)])
-    texts = {"one": one(), "two": two(), "runtime": "runtime", "main": MAIN, "their": foreign}
+    texts = {**PARTS, "their": foreign}
     for at in range(4):
         names = ["one", "runtime", "two", "main"]
         names.insert(at, "their")
@@ -466,9 +456,7 @@ def test_both_byte_orders_and_address_sizes(
     compiler, emulator = need(f"{prefix}-linux-gnu-gcc"), need(emulator)
     need_c_library(compiler, "-static")
     run(compiler, "-O1", "-DWRAPPED", "-c", HELPER, "-o", tmp_path / "helper.o")
-    program = build(
-        {"one": one(relocation, target=target), "two": two(relocation, target), "runtime": "runtime", "main": MAIN},
-        "-static", "-Wl,--wrap=open,--wrap=open64,--wrap=ioctl,--wrap=close", cc=compiler, flags_of_c="-O1 -fno-pie",
-        more=(tmp_path / "helper.o",),
-    )  # fmt: skip
+    texts = {**PARTS, "one": one(relocation, target=target), "two": two(relocation, target)}
+    more = {"cc": compiler, "flags_of_c": "-O1 -fno-pie", "more": (tmp_path / "helper.o",)}
+    program = build(texts, "-static", WRAP, **more)
     verify(watch(emulator, program, preload=False), program, symbols)
