@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,43 @@ int main(int argc, char **argv)
 	return 0;
 }
 """
+
+
+# What returns in the usual way, from a call within a call, by a jump to another function, and not at all.
+RETURNING = """
+#include <setjmp.h>
+int nested(int (*again)(int), int n) { return n ? again(n - 1) + 1 : 0; }
+int inner(int n) { return n + 1; }
+int outer(int n) { return inner(n * 2); }
+int leave(jmp_buf where, int n) { if (n % 2) longjmp(where, 1); return n; }
+"""
+
+
+def shown(text: str) -> dict[str, list[str]]:
+    """Return what a trace's lines show of each function's calls and returns."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        name, _, arguments = line[21:].partition(" ")
+        found.setdefault(name, []).append(arguments)
+    return found
+
+
+def results(found: dict[str, list[str]], name: str) -> list[int]:
+    """Return what the calls of a function have returned."""
+    return [int(text.removeprefix("result="), 16) & 0xFFFFFFFF for text in found[f"{name}:return"]]
+
+
+@pytest.fixture(scope="session")
+def cross(need: Callable[[str], str]) -> Callable[..., str]:
+    """Return the compiler for another machine; skip the test without it, its C library, or the emulator."""
+
+    def compiler_or_skip(prefix: str, emulator: str) -> str:
+        need(emulator)
+        if not shutil.which(f"{prefix}-gcc") or not Path(f"/usr/{prefix}").is_dir():
+            pytest.skip(f"no {prefix}-gcc with its libraries is installed")
+        return f"{prefix}-gcc"
+
+    return compiler_or_skip
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -90,7 +89,7 @@ TRACE = (sys.executable, "-m", "usdtbuild", "trace")
 
 
 @pytest.fixture(scope="module")
-def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def program(run: Any, tmp_path_factory: pytest.TempPathFactory, cross: Any) -> Any:
     """Build the program of a machine in a form; returns it, its library, and how it is run."""
     folder = tmp_path_factory.mktemp("counting")
     (folder / "program.c").write_text(PROGRAM)
@@ -99,14 +98,10 @@ def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     def build(machine: str, form: str) -> tuple[Path, Path, tuple[str, ...]]:
         prefix, options = MACHINES[machine]
         emulator = f"qemu-{machine.partition('-')[0]}"
-        if not shutil.which(emulator):
-            pytest.skip(f"{emulator} is not installed")
-        if not shutil.which(f"{prefix}-gcc") or not Path(f"/usr/{prefix}").is_dir():
-            pytest.skip(f"no {prefix}-gcc with its libraries is installed")
+        gcc = [cross(prefix, emulator), "-O1", "-fno-builtin", "-s"]
         if "-plugin " not in run(emulator, "-h").stdout:
             pytest.skip(f"{emulator} was built without plugins")
         path, library = folder / f"{machine}-{form}", folder / f"lib{machine}-{form}.so"
-        gcc = [f"{prefix}-gcc", "-O1", "-fno-builtin", "-s"]
         run(*gcc, *options, "-fPIC", "-shared", "library.c", "-o", library, cwd=folder)
         run(*gcc, *options, *FORMS[form], "program.c", "-pthread", "-ldl", "-o", path, cwd=folder)
         return path, library, ("--emulator", emulator, "--sysroot", f"/usr/{prefix}")

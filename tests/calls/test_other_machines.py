@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +30,10 @@ int main(int argc, char **argv)
 
 @pytest.mark.parametrize("form", ["lazy", *(pytest.param(one, marks=pytest.mark.slow) for one in ("now", "exe"))])
 @pytest.mark.parametrize("machine", MACHINES)
-def test_calls_under_an_emulator(machine: str, form: str, need: Any, run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+def test_calls_under_an_emulator(machine: str, form: str, run: Any, usdtbuild: Any, tmp_path: Path, cross: Any) -> None:
     prefix, emulator = MACHINES[machine]
-    need(emulator)
-    if not shutil.which(f"{prefix}-gcc") or not Path(f"/usr/{prefix}").is_dir():
-        pytest.skip(f"no {prefix}-gcc with its libraries is installed")
     (tmp_path / "main.c").write_text(SOURCE)
-    run(f"{prefix}-gcc", "-O1", "-fno-builtin", *FORMS[form], "main.c", "-o", "main", cwd=tmp_path)
+    run(cross(prefix, emulator), "-O1", "-fno-builtin", *FORMS[form], "main.c", "-o", "main", cwd=tmp_path)
     words = ["trace", "--emulator", emulator, "--sysroot", f"/usr/{prefix}", "--module", "main", "-L", "*"]
     done = usdtbuild(*words, "--", tmp_path / "main")
     shown = [line[21:] for line in done.stdout.splitlines()]
@@ -72,14 +68,11 @@ int main(int argc, char **argv)
 
 @pytest.mark.parametrize("machine", SLOT_MACHINES)
 def test_calls_that_load_their_slot_are_counted(
-    machine: str, need: Any, run: Any, usdtbuild: Any, tmp_path: Path
+    machine: str, run: Any, usdtbuild: Any, tmp_path: Path, cross: Any
 ) -> None:
     prefix, emulator, options = SLOT_MACHINES[machine]
-    need(emulator)
-    if not shutil.which(f"{prefix}-gcc") or not Path(f"/usr/{prefix}").is_dir():
-        pytest.skip(f"no {prefix}-gcc with its libraries is installed")
     (tmp_path / "main.c").write_text(LOOP)
-    words = [f"{prefix}-gcc", "-O1", "-fno-builtin", "-fPIE", "-pie", *options.split()]
+    words = [cross(prefix, emulator), "-O1", "-fno-builtin", "-fPIE", "-pie", *options.split()]
     run(*words, "main.c", "-o", "main", cwd=tmp_path)
     words = ["trace", "--count", "--emulator", emulator, "--sysroot", f"/usr/{prefix}", "--module", "main"]
     done = usdtbuild(*words, "-L", "abs", "-L", "srand", "-L", "getenv", "--", tmp_path / "main")
@@ -89,12 +82,10 @@ def test_calls_that_load_their_slot_are_counted(
 
 @pytest.mark.parametrize("options", [[], ["--count"]])
 def test_thumb_entries_of_stubs_are_counted_once(
-    options: list[str], need: Any, run: Any, usdtbuild: Any, tmp_path: Path
+    options: list[str], run: Any, usdtbuild: Any, tmp_path: Path, cross: Any
 ) -> None:
     """Thumb code of ARMv4T enters a stub by `bx pc`, four bytes before the entry of ARM code, and so passes both."""
-    need("qemu-arm")
-    if not shutil.which("arm-linux-gnueabi-gcc") or not Path("/usr/arm-linux-gnueabi").is_dir():
-        pytest.skip("no arm-linux-gnueabi-gcc with its libraries is installed")
+    cross("arm-linux-gnueabi", "qemu-arm")
     (tmp_path / "main.c").write_text(SOURCE)
     gcc = ["arm-linux-gnueabi-gcc", "-O1", "-fno-builtin", "-mthumb", "-march=armv4t", "-Wl,-z,lazy"]
     run(*gcc, "main.c", "-o", "main", cwd=tmp_path)

@@ -9,15 +9,9 @@ from typing import Any
 
 import pytest
 
+from .conftest import RETURNING, results, shown
 from .test_other_machines import MACHINES
 
-LIBRARY = """
-#include <setjmp.h>
-int nested(int (*again)(int), int n) { return n ? again(n - 1) + 1 : 0; }
-int inner(int n) { return n + 1; }
-int outer(int n) { return inner(n * 2); }
-int leave(jmp_buf where, int n) { if (n % 2) longjmp(where, 1); return n; }
-"""
 PROGRAM = """
 #include <setjmp.h>
 #include <stdlib.h>
@@ -69,19 +63,16 @@ HAVE_NO_PLT = ("aarch64", "i386", "ppc64le")
 
 
 @pytest.fixture(scope="module")
-def traced(usdtbuild: Any, need: Any, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def traced(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory, cross: Any) -> Any:
     """Build the program of a machine in a form, trace it with options, and return what was printed."""
     folder = tmp_path_factory.mktemp("other-returns")
-    (folder / "library.c").write_text(LIBRARY)
+    (folder / "library.c").write_text(RETURNING)
     (folder / "program.c").write_text(PROGRAM)
 
     def trace(machine: str, form: str, *options: str) -> str:
         prefix, emulator = MACHINES[machine]
-        need(emulator)
-        if not shutil.which(f"{prefix}-gcc") or not Path(f"/usr/{prefix}").is_dir():
-            pytest.skip(f"no {prefix}-gcc with its libraries is installed")
         path, library = folder / f"{machine}-{form}", folder / f"lib{machine}.so"
-        gcc = [f"{prefix}-gcc", "-fno-builtin", "-w"]
+        gcc = [cross(prefix, emulator), "-fno-builtin", "-w"]
         run(*gcc, "-O2", "-shared", "-fPIC", "library.c", "-o", library, cwd=folder)
         run(*gcc, "-O1", *FORMS[form], "program.c", library, f"-Wl,-rpath,{folder}", "-o", path, cwd=folder)
         words = ("--emulator", emulator, "--sysroot", f"/usr/{prefix}", "--module", path.name, "--module", library.name)
@@ -89,14 +80,6 @@ def traced(usdtbuild: Any, need: Any, run: Any, tmp_path_factory: pytest.TempPat
         return str(done.stdout)
 
     return trace
-
-
-def shown(text: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        name, _, arguments = line[21:].partition(" ")
-        found.setdefault(name, []).append(arguments)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -110,31 +93,29 @@ def shown(text: str) -> dict[str, list[str]]:
 def test_every_return_with_its_result(machine: str, form: str, traced: Any) -> None:
     found = shown(traced(machine, form))
 
-    def results(name: str) -> list[int]:
-        return [int(text.removeprefix("result="), 16) & 0xFFFFFFFF for text in found[f"{name}:return"]]
-
-    assert results("nested") == [0, 1, 2, 3, 4, 5]
-    assert results("outer") == [21]
-    assert results("inner") == [21]  # `outer` ends with a jump to it, where the machine can
+    assert results(found, "nested") == [0, 1, 2, 3, 4, 5]
+    assert results(found, "outer") == [21]
+    assert results(found, "inner") == [21]  # `outer` ends with a jump to it, where the machine can
     assert len(found["leave"]) == 6
-    assert results("leave") == [0, 2, 4]  # the others leave with longjmp
+    assert results(found, "leave") == [0, 2, 4]  # the others leave with longjmp
     assert found["setenv:return"] == ["result=0"]
     assert found["getenv:return"] == found["strdup:return"] == ['result="text"']
     assert found["free:return"] == [""]
 
 
-def test_both_entries_of_a_function_lead_by_one_breakpoint(usdtbuild: Any, need: Any, run: Any, tmp_path: Path) -> None:
+def test_both_entries_of_a_function_lead_by_one_breakpoint(
+    usdtbuild: Any, run: Any, tmp_path: Path, cross: Any
+) -> None:
     """ppc64le: who shares a function's TOC enters it behind its first instructions, a pointer leads before them."""
     prefix, emulator = MACHINES["ppc64le"]
-    if not shutil.which(f"{prefix}-gcc") or not Path(f"/usr/{prefix}").is_dir():
-        pytest.skip(f"no {prefix}-gcc with its libraries is installed")
+    compiler = cross(prefix, emulator)
     (tmp_path / "main.c").write_text(
         "int sum;\n__attribute__((noinline)) int work(int n) { return sum += n; }\n"
         "int (*volatile pointer)(int) = work;\n"
         "int main(void) { for (int i = 0; i < 5; i++) work(i); for (int i = 0; i < 3; i++) pointer(i); return sum; }\n"
     )
-    run(f"{prefix}-gcc", "-O1", "main.c", "-o", "main", cwd=tmp_path)
-    words = ("--emulator", need(emulator), "--sysroot", f"/usr/{prefix}", "--returns")
+    run(compiler, "-O1", "main.c", "-o", "main", cwd=tmp_path)
+    words = ("--emulator", emulator, "--sysroot", f"/usr/{prefix}", "--returns")
     text = usdtbuild("trace", *words, "-F", "work", "--", tmp_path / "main", code=13).stdout
     assert len(shown(text)["work"]) == len(shown(text)["work:return"]) == 8
     counted = usdtbuild("trace", *words, "-F", "work", "--count", "--", tmp_path / "main", code=13).stdout

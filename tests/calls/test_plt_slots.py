@@ -100,16 +100,12 @@ EARLY = ["own_early arg1=0x1", "own_early arg1=0x2"]
 
 
 @pytest.fixture(scope="module")
-def built(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def built(run: Any, tmp_path_factory: pytest.TempPathFactory, cross: Any) -> Any:
     """Return a function that builds the program for a machine, with options for the linker, beside its library."""
 
     def make(name: str, *options: str, by_hand: bool = True) -> Path:
         machine, folder = MACHINES[name], tmp_path_factory.mktemp("slots")
-        if not shutil.which(f"{machine.prefix}-gcc") or not Path(f"/usr/{machine.prefix}").is_dir():
-            pytest.skip(f"no {machine.prefix}-gcc with its libraries is installed")
-        if not shutil.which(machine.emulator):
-            pytest.skip(f"{machine.emulator} is not installed")
-        compiler = [f"{machine.prefix}-gcc", "-O1", "-w", *machine.options]
+        compiler = [cross(machine.prefix, machine.emulator), "-O1", "-w", *machine.options]
         sources = [HERE / "slots.c"]
         if machine.assembly and by_hand:
             toc = "\tld 2,8(10)\n" if name == "ppc64" else ""

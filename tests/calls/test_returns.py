@@ -12,17 +12,10 @@ import pytest
 
 from tests.started import ready, tracing
 
+from .conftest import RETURNING, results, shown
+
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the engines are for x86-64")
-LIBRARY = """
-#include <setjmp.h>
-#include <stdlib.h>
-int nested(int (*again)(int), int n) { return n ? again(n - 1) + 1 : 0; }
-int inner(int n) { return n + 1; }
-int outer(int n) { return inner(n * 2); }
-int leave(jmp_buf where, int n) { if (n % 2) longjmp(where, 1); return n; }
-double half(double x) { return x / 2; }
-long square(long n) { return n * n; }
-"""
+LIBRARY = RETURNING + "double half(double x) { return x / 2; }\nlong square(long n) { return n * n; }\n"
 PROGRAM = r"""
 #include <pthread.h>
 #include <setjmp.h>
@@ -91,27 +84,20 @@ def programs(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_every_return_with_its_result(form: str, programs: Any, usdtbuild: Any) -> None:
     program = programs(form)
     words = ["-L", "*", "--module", form, "--module", "libreturns.so", "--returns", "--no-children"]
-    done = usdtbuild("trace", *words, "-o", "/dev/stderr", "--", program)
-    shown: dict[str, list[str]] = {}
-    for line in done.stderr.splitlines():
-        name, _, arguments = line[21:].partition(" ")
-        shown.setdefault(name, []).append(arguments)
+    found = shown(usdtbuild("trace", *words, "-o", "/dev/stderr", "--", program).stderr)
 
-    def results(name: str) -> list[int]:
-        return [int(text.removeprefix("result="), 16) & 0xFFFFFFFF for text in shown[f"{name}:return"]]
-
-    assert results("nested") == [0, 1, 2, 3, 4, 5]
-    assert results("inner") == results("outer") == [21]  # `outer` ends with a jump to `inner`
-    assert (len(shown["nested"]), len(shown["leave"]), len(shown["square"])) == (6, 6, 101)
-    assert results("leave") == [0, 2, 4]  # the others leave with longjmp
+    assert results(found, "nested") == [0, 1, 2, 3, 4, 5]
+    assert results(found, "inner") == results(found, "outer") == [21]  # `outer` ends with a jump to `inner`
+    assert (len(found["nested"]), len(found["leave"]), len(found["square"])) == (6, 6, 101)
+    assert results(found, "leave") == [0, 2, 4]  # the others leave with longjmp
     squares = Counter((1000 * thread + i) ** 2 for thread in range(4) for i in range(25))
-    assert Counter(results("square")) == squares + Counter([9])  # the last one in a forked process
-    assert shown["setenv:return"] == ["result=0"]
-    assert shown["getenv:return"] == shown["strdup:return"] == ['result="text"']
-    assert shown["free:return"] == [""]
-    assert shown["access:return"] == ["result=-1"]
-    assert shown["pthread_create:return"] == ["result=0"] * 4
-    assert len(shown["waitpid:return"]) == 1
+    assert Counter(results(found, "square")) == squares + Counter([9])  # the last one in a forked process
+    assert found["setenv:return"] == ["result=0"]
+    assert found["getenv:return"] == found["strdup:return"] == ['result="text"']
+    assert found["free:return"] == [""]
+    assert found["access:return"] == ["result=-1"]
+    assert found["pthread_create:return"] == ["result=0"] * 4
+    assert len(found["waitpid:return"]) == 1
 
 
 def test_counts_and_latencies_know_returns(programs: Any, usdtbuild: Any) -> None:
