@@ -30,24 +30,51 @@ PACKAGE = ROOT / "usdtbuild"
 CMAKES = ROOT / ".cache"
 
 
-class Project:
-    """A CMake project in a temporary folder: `source`, `build`, and the CMake and generator it is built with."""
+class Counted:
+    """A project's sources in a temporary folder, and a script before its compiler that writes down what that does."""
 
-    def __init__(self, run: Any, folder: Path, cmake: str, generator: str) -> None:
-        self.run, self.cmake, self.generator = run, cmake, generator
-        self.source, self.build = folder / "source", folder / "build"
-        self.log = folder / "compiled"
-        self.counter = folder / "counter"
+    def __init__(self, folder: Path, source: str = "source") -> None:
+        self.source, self.log, self.counter = folder / source, folder / "compiled", folder / "counter"
         folder.mkdir(parents=True, exist_ok=True)
         self.counter.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {shlex.quote(str(self.log))}\nexec "$@"\n')
         self.counter.chmod(0o755)
 
-    def write(self, **files: str) -> None:
-        """Write source files; `__` in a keyword stands for the dot of the name: `main__c="int main..."`."""
+    def write_all(self, files: dict[str, str]) -> None:
+        """Write source files, by name."""
         for name, text in files.items():
-            path = self.source / name.replace("__", ".")
+            path = self.source / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+
+    def wait(self) -> None:
+        """Wait until file systems can tell the time from that of the last build."""
+        time.sleep(0.05)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace text in a source file, at a time that the build can tell from the one before."""
+        self.wait()
+        path = self.source / name
+        text = path.read_text()
+        assert old in text, f"{name} doesn't contain {old!r}"
+        path.write_text(text.replace(old, new))
+
+    def logged(self) -> list[str]:
+        """The compiler's arguments since the last call."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return lines
+
+
+class Project(Counted):
+    """A CMake project in a temporary folder: `source`, `build`, and the CMake and generator it is built with."""
+
+    def __init__(self, run: Any, folder: Path, cmake: str, generator: str) -> None:
+        super().__init__(folder)
+        self.run, self.cmake, self.generator, self.build = run, cmake, generator, folder / "build"
+
+    def write(self, **files: str) -> None:
+        """Write source files; `__` in a keyword stands for the dot of the name: `main__c="int main..."`."""
+        self.write_all({name.replace("__", "."): text for name, text in files.items()})
 
     def configure(self, *options: str, code: int | None = 0, count: bool = True, find: bool = True, **more: Any) -> str:
         """Configure, and return what CMake said, on one line (it wraps its messages).
@@ -83,20 +110,8 @@ class Project:
 
     def compiled(self) -> list[str]:
         """The sources compiled since the last call, sorted; those that CMake tries at configure time left out."""
-        if not self.log.exists():
-            return []
-        lines = self.log.read_text().splitlines()
-        self.log.unlink()
-        sources = [re.search(r" -c (.+)$", line) for line in lines if "CMakeScratch" not in line]
+        sources = [re.search(r" -c (.+)$", line) for line in self.logged() if "CMakeScratch" not in line]
         return sorted(Path(found[1]).name for found in sources if found)
-
-    def edit(self, name: str, old: str, new: str) -> None:
-        """Replace text in a source file, at a time that file systems can tell from the build before."""
-        time.sleep(0.05)
-        path = self.source / name
-        text = path.read_text()
-        assert old in text, f"{name} doesn't contain {old!r}"
-        path.write_text(text.replace(old, new))
 
     def binary(self, name: str) -> Path:
         """A file that the build made, wherever the generator puts it."""
@@ -149,13 +164,18 @@ def copy_sample() -> Callable[[str, Path], None]:
 
 @pytest.fixture(scope="session")
 def end_build() -> Callable[..., None]:
-    """End a build in the middle, one that was started as a session of its own: `end_build(process, "Ninja")`.
+    """End a build in the middle, one that was started as a session of its own: `end_build(process, "Ninja", log, 0.1)`
+    does so some seconds after its first compiler has begun.
 
     All of it has ended then. A compiler that outlives its build (Ninja gives each command a process group) goes on
     writing: GNU as removes the object that the next build's compiler has just written, and the linker finds none.
     """
 
-    def end(building: subprocess.Popen[Any], generator: str) -> None:
+    def end(building: subprocess.Popen[Any], generator: str, log: Path, pause: float) -> None:
+        deadline = time.monotonic() + 60
+        while not log.exists() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(pause)
         # As if the machine had gone down, for Ninja, which notices what it didn't finish. Make is asked to end: without
         # the time to remove it, it takes what ar was writing for a finished archive, with us or without.
         number = signal.SIGTERM if "Makefiles" in generator else signal.SIGKILL
@@ -192,33 +212,15 @@ def _of_session(session: int) -> list[int]:
 # --- Python extensions ------------------------------------------------------------------------------------------------
 
 
-class PythonProject:
+class PythonProject(Counted):
     """A Python project in a temporary folder, and the environment it is built in, where compiler runs are counted."""
 
     def __init__(self, run: Any, folder: Path, python: Path, environment: dict[str, str]) -> None:
-        self.run, self.python = run, python
-        self.source, self.log = folder / "source", folder / "compiled"
-        self.source.mkdir(parents=True, exist_ok=True)
-        counter = folder / "counter"
-        counter.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {shlex.quote(str(self.log))}\nexec "$@"\n')
-        counter.chmod(0o755)
+        super().__init__(folder)
+        self.run, self.python, self.write = run, python, self.write_all
+        self.source.mkdir(exist_ok=True)
         # Several words, as people have them who use ccache.
-        self.environment = {**environment, "CC": f"{counter} gcc", "CXX": f"{counter} g++"}
-
-    def write(self, files: dict[str, str]) -> None:
-        """Write source files, by name."""
-        for name, text in files.items():
-            path = self.source / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-
-    def edit(self, name: str, old: str, new: str) -> None:
-        """Replace text in a source file, at a time that setuptools can tell from the build before."""
-        self.wait()
-        path = self.source / name
-        text = path.read_text()
-        assert old in text, f"{name} doesn't contain {old!r}"
-        path.write_text(text.replace(old, new))
+        self.environment = {**environment, "CC": f"{self.counter} gcc", "CXX": f"{self.counter} g++"}
 
     def wait(self) -> None:
         """Wait until setuptools can tell the time from that of the last build; the oldest one reads whole seconds."""
@@ -242,11 +244,9 @@ class PythonProject:
 
     def compiled(self) -> list[str]:
         """The sources compiled since the last call, sorted."""
-        if not self.log.exists():
-            return []
-        lines = self.log.read_text().splitlines()
-        self.log.unlink()
-        found = [re.search(r" -c (?:.* )?(\S+\.c(?:pp)?)\b", line) for line in lines if "usdtbuild-" not in line]
+        found = [
+            re.search(r" -c (?:.* )?(\S+\.c(?:pp)?)\b", line) for line in self.logged() if "usdtbuild-" not in line
+        ]
         return sorted(Path(source[1]).name for source in found if source)
 
     def module(self, name: str) -> Path:

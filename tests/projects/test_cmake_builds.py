@@ -104,21 +104,19 @@ def test_touched_provider_compiles_nothing(hello: Any) -> None:
     assert is_idle(hello.make())
 
 
-def test_provider_with_an_error_stops_the_build_until_it_is_mended(hello: Any) -> None:
-    hello.edit("journal.d", "probe append(", "probe append((")
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "said"),
+    [
+        ("journal.d", "probe append(", "probe append((", r"journal\.d:\d+:\d+"),
+        ("journal.cpp", "JOURNAL_APPEND(line, lines)", "JOURNAL_APPEND(line)", "JOURNAL_APPEND"),
+    ],
+    ids=["an error in the provider", "a wrong argument"],
+)
+def test_a_mistake_stops_the_build_until_it_is_mended(hello: Any, name: str, right: str, wrong: str, said: str) -> None:
+    hello.edit(name, right, wrong)
     output = hello.make(code=None)
-    assert re.search(r"journal\.d:\d+:\d+", output), output
-    hello.edit("journal.d", "probe append((", "probe append(")
-    hello.make()
-    assert is_idle(hello.make())
-    hello.compiled()
-
-
-def test_wrong_argument_stops_the_build_until_it_is_mended(hello: Any) -> None:
-    hello.edit("journal.cpp", "JOURNAL_APPEND(line, lines)", "JOURNAL_APPEND(line)")
-    output = hello.make(code=None)
-    assert "JOURNAL_APPEND" in output
-    hello.edit("journal.cpp", "JOURNAL_APPEND(line)", "JOURNAL_APPEND(line, lines)")
+    assert re.search(said, output), output
+    hello.edit(name, wrong, right)
     hello.make()
     assert is_idle(hello.make())
     hello.compiled()
@@ -131,17 +129,8 @@ def test_a_build_that_was_killed_goes_on_where_it_stopped(
     hello.compiled()
     probe = "\n\tprobe killed(long);"
     hello.edit("hello.d", "provider hello {", f"provider hello {{{probe}")
-    building = subprocess.Popen(
-        [hello.cmake, "--build", hello.build],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 20
-    while not hello.log.exists() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    time.sleep(pause)
-    end_build(building, hello.generator)
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    end_build(subprocess.Popen([hello.cmake, "--build", hello.build], **quiet), hello.generator, hello.log, pause)
     hello.make()
     hello.compiled()
     assert run(hello.binary("hello"), "Ada").stdout == "Hello, Ada!\n"

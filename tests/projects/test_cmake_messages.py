@@ -149,20 +149,20 @@ def test_the_sample_says_how_to_install_what_is_missing(project: Any) -> None:
     assert "CMAKE_PREFIX_PATH" not in said
 
 
-def test_python_that_lacks_what_we_need_is_named_with_the_command_that_helps(one_target: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        # no site-packages: nothing installed
+        (f'exec {sys.executable} -S "$@"', "{0}: lacks click rich pyelftools capstone ({0} -m pip install"),
+        ("printf '/usr/bin/python3\\n3.8.10\\n\\n'", "{0}: is Python 3.8.10, and usdtbuild needs 3.10 or newer"),
+    ],
+    ids=["lacks what we need", "too old"],
+)
+def test_python_that_will_not_do_is_named(one_target: Any, tmp_path: Path, does: str, said: str) -> None:
     python = tmp_path / "python3"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # no site-packages: nothing installed
+    python.write_text(f"#!/bin/sh\n{does}\n")
     python.chmod(0o755)
-    said = one_target("").configure(f"-DUSDTBuild_PYTHON={python}", code=1)
-    assert f"{python}: lacks click rich pyelftools capstone ({python} -m pip install" in said
-
-
-def test_python_that_is_too_old_is_named(one_target: Any, tmp_path: Path) -> None:
-    python = tmp_path / "python3"
-    python.write_text("#!/bin/sh\nprintf '/usr/bin/python3\\n3.8.10\\n\\n'\n")
-    python.chmod(0o755)
-    said = one_target("").configure(f"-DUSDTBuild_PYTHON={python}", code=1)
-    assert f"{python}: is Python 3.8.10, and usdtbuild needs 3.10 or newer" in said
+    assert said.format(python) in one_target("").configure(f"-DUSDTBuild_PYTHON={python}", code=1)
 
 
 def test_build_folder_that_cmake_allows_no_commands_in(make_project: Any, tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ import pytest
 
 from usdtbuild import __version__
 
+from .conftest import Counted
+
 pytestmark = pytest.mark.project
 
 SLOW = pytest.mark.slow
@@ -106,17 +108,13 @@ SITES = {
 }  # fmt: skip
 
 
-class MesonProject:
+class MesonProject(Counted):
     """A Meson project in a temporary folder, whose name has a space: `source`, `build`, and what builds them."""
 
     def __init__(self, run: Any, folder: Path, meson: str, compiler: str) -> None:
-        self.run = run
-        self.source, self.build, self.log = folder / "the source", folder / "the build", folder / "compiled"
-        bin_folder = folder / "bin"
-        bin_folder.mkdir(parents=True)
-        counter = bin_folder / "counter"
-        counter.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {shlex.quote(str(self.log))}\nexec "$@"\n')
-        counter.chmod(0o755)
+        super().__init__(folder, "the source")
+        self.run, self.build, bin_folder = run, folder / "the build", folder / "bin"
+        bin_folder.mkdir()
         # As pip installs them; the environment that the tests run in may have been made before they were named.
         for name, module in (("usdtbuild", "__main__"), ("usdtbuild-meson", "meson_wrapper")):
             script = bin_folder / name
@@ -129,16 +127,14 @@ class MesonProject:
         self.meson: list[Any] = [sys.executable, "-m", "mesonbuild.mesonmain"]
         self.environment = dict(
             os.environ, PATH=f"{bin_folder}:{os.environ['PATH']}", PYTHONPATH=f"{modules}:{ROOT}",
-            CC=f"{counter} {compiler}", CXX=f"{counter} {CXX[compiler]}",
+            CC=f"{self.counter} {compiler}", CXX=f"{self.counter} {CXX[compiler]}",
         )  # fmt: skip
         self.wrapper = bin_folder / "usdtbuild-meson"
 
     def write(self, *several: dict[str, str], vendor: bool = True) -> None:
         """Write source files, and the subproject."""
-        for name, text in [item for files in several for item in files.items()]:
-            path = self.source / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        for files in several:
+            self.write_all(files)
         if vendor:
             self.do(sys.executable, "-m", "usdtbuild", "vendor", "meson", self.source / "subprojects")
 
@@ -160,17 +156,8 @@ class MesonProject:
 
     def compiled(self) -> list[str]:
         """The sources compiled since the last call, sorted; what is tried at configure time is left out."""
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        self.log.unlink(missing_ok=True)
-        sources = [Path(line.rsplit(" -c ", 1)[1].rsplit("/", 1)[-1]).name for line in lines if " -c " in line]
+        sources = [Path(line.rsplit(" -c ", 1)[1].rsplit("/", 1)[-1]).name for line in self.logged() if " -c " in line]
         return sorted(name for name in sources if (self.source / name).exists() or name == "inner.c")
-
-    def edit(self, name: str, old: str, new: str) -> None:
-        """Replace text in a source file, at a time that file systems can tell from the build before."""
-        time.sleep(0.05)
-        path = self.source / name
-        assert old in path.read_text(), f"{name} doesn't contain {old!r}"
-        path.write_text(path.read_text().replace(old, new))
 
     def notes(self, name: str, folder: Path | None = None) -> dict[str, int]:
         """The sites of a finished file by `provider:probe`, as readelf, which knows nothing of us, finds them."""
@@ -273,21 +260,22 @@ def test_touched_provider_compiles_nothing(built: Any) -> None:
     assert is_idle(built)
 
 
-def test_wrong_use_of_a_probe_stops_the_build_until_it_is_mended(built: Any) -> None:
-    built.edit("two.c", 'APP_GO(n, "two")', "APP_GO(n)")
-    assert re.search(r"two\.c:3.*APP_GO|two\.c:3.*macro", built.make(code=1))
-    built.edit("two.c", "APP_GO(n)", 'APP_GO(n, "two")')
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "said", "compiled"),
+    [
+        ("two.c", 'APP_GO(n, "two")', "APP_GO(n)", r"two\.c:3.*APP_GO|two\.c:3.*macro", ["two.c", "two.c"]),
+        ("app.d", "probe go(int", "probe go((int", r"app\.d:2:\d+: error", []),
+    ],
+    ids=["wrong use of a probe", "mistake in the provider"],
+)
+def test_a_mistake_stops_the_build_until_it_is_mended(
+    built: Any, name: str, right: str, wrong: str, said: str, compiled: list[str]
+) -> None:
+    built.edit(name, right, wrong)
+    assert re.search(said, built.make(code=1))
+    built.edit(name, wrong, right)
     built.make()
-    assert built.compiled() == ["two.c", "two.c"]
-    assert is_idle(built)
-
-
-def test_mistake_in_the_provider_stops_the_build_until_it_is_mended(built: Any) -> None:
-    built.edit("app.d", "probe go(int", "probe go((int")
-    assert re.search(r"app\.d:2:\d+: error", built.make(code=1))
-    built.edit("app.d", "probe go((int", "probe go(int")
-    built.make()
-    assert built.compiled() == []
+    assert built.compiled() == compiled
     assert is_idle(built)
 
 
@@ -298,11 +286,7 @@ def test_killed_build_goes_on_where_it_stopped(built: Any, end_build: Callable[.
     building = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=built.environment, start_new_session=True
     )
-    deadline = time.monotonic() + 20
-    while not built.log.exists() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    time.sleep(pause)
-    end_build(building, "Ninja")
+    end_build(building, "Ninja", built.log, pause)
     built.make()
     built.check()
     built.edit("app.d", "other(short)", "other(long)")

@@ -459,11 +459,7 @@ def interrupted(builder: Builder, end_build: Any) -> None:
         builder.compiled()
         builder.edit(builder.sample.provider, "};", "\tprobe killed(long);\n};")
         building = builder.start(builder.again())
-        deadline = time.monotonic() + 60
-        while not builder.log.exists() and time.monotonic() < deadline:
-            time.sleep(0.002)
-        time.sleep(pause)
-        end_build(building, builder.variant.generator)
+        end_build(building, builder.variant.generator, builder.log, pause)
         builder.do(builder.again())
         builder.edit(builder.sample.provider, "\tprobe killed(long);\n};", "};")
         builder.do(builder.again())
