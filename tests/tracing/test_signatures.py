@@ -82,7 +82,7 @@ def compare(said: list[tuple[str, dict[str, Any]]], shown: list[tuple[str, dict[
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "g++", "clang++"])
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
 def test_every_value_is_what_the_program_says(
-    compiler: str, level: str, run: Any, need: Any, usdtbuild: Any, tmp_path: Path, compiled: Any
+    compiler: str, level: str, run: Any, need: Any, usdtbuild: Any, tmp_path: Path
 ) -> None:
     """Random signatures; nothing that is shown is wrong, and most is shown."""
     target = compiled(run, need, tmp_path, compiler, 1, level, PATCHABLE)
@@ -126,9 +126,12 @@ int main(int argc, char **argv) {
 
 
 @pytest.fixture(scope="module")
-def shop(need: Any, tmp_path_factory: pytest.TempPathFactory, compiled: Any) -> Path:
+def shop(run: Any, need: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shop")
-    return compiled(folder, "shop.cc", SHOP, "-g", "-O2", PATCHABLE, "-Wl,--build-id", cc=need("g++"))
+    folder.chmod(0o755)
+    (folder / "shop.cc").write_text(SHOP)
+    run(need("g++"), "-g", "-O2", PATCHABLE, "-Wl,--build-id", folder / "shop.cc", "-o", folder / "shop")
+    return folder / "shop"
 
 
 def lines(text: str) -> list[str]:
@@ -272,9 +275,10 @@ end:
 
 
 @pytest.mark.parametrize("entries", [2, 3])
-def test_a_unit_of_a_great_many_entries(entries: int, tmp_path: Path, compiled: Any) -> None:
+def test_a_unit_of_a_great_many_entries(entries: int, run: Any, tmp_path: Path) -> None:
     """Reading it ends when its time is over, and not when it is at the end, which takes half a minute."""
-    compiled(tmp_path, "a.s", ENDLESS.format(entries), "-shared", "-nostdlib")
+    (tmp_path / "a.s").write_text(ENDLESS.format(entries))
+    run("gcc", "-shared", "-nostdlib", "a.s", "-o", "a.so", cwd=tmp_path)
     image = Image((tmp_path / "a.so").read_bytes(), "a.so")
     begun = time.process_time()
     text, trouble = signatures_of(image, {0x1000: Wanted("f", 0x1000)}, 1, 0.1, DEBUG)
@@ -282,11 +286,12 @@ def test_a_unit_of_a_great_many_entries(entries: int, tmp_path: Path, compiled: 
     assert time.process_time() - begun < 8
 
 
-def test_a_name_of_a_hundred_thousand_characters(usdtbuild: Any, tmp_path: Path, compiled: Any) -> None:
+def test_a_name_of_a_hundred_thousand_characters(run: Any, need: Any, usdtbuild: Any, tmp_path: Path) -> None:
     name = "f" * 100_000
     source = (
         f"__attribute__((noinline)) int {name}(int {name}) {{ return {name} + 1; }} int main() {{ return {name}(1); }}"
     )
-    compiled(tmp_path, "long.c", source, "-g", "-O1", PATCHABLE)
+    (tmp_path / "long.c").write_text(source)
+    run(need("gcc"), "-g", "-O1", PATCHABLE, tmp_path / "long.c", "-o", tmp_path / "long")
     (shown,) = lines(usdtbuild("trace", "-F", "fff*", "--", tmp_path / "long", code=2).stdout)
     assert shown == f"{name}({'f' * 200}=1)"
