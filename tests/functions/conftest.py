@@ -145,6 +145,48 @@ def by_name(functions: Callable[..., dict[str, Any]]) -> Callable[..., dict[str,
     return rows_by_name
 
 
+NO_ENTRY = {"no-entry", "no-table", "cold-part"}
+
+
+def agree(rows: dict[str, Any], expected: dict[str, Any], hotpatchable: bool = True) -> None:
+    """Assert that the same functions have entries, with the same NOPs."""
+    listed = {name: row for name, row in rows.items() if row["reason"] not in NO_ENTRY}
+    primary = {name for name, row in listed.items() if row["symbol"] == name}
+    assert set(expected) <= set(listed)
+    # What is listed beyond the table's labels are other names of the same functions.
+    for name in primary - set(expected):
+        assert set(listed[name]["aliases"]) & set(expected), f"{name} has no entry in the assembly"
+    for name, (padding, nops) in expected.items():
+        row = listed[name]
+        assert (row["padding"], row["nops"]) == (padding, nops), name
+        assert row["hotpatchable"] == hotpatchable, (name, row)
+
+
+@pytest.fixture
+def agreement(run: Any, oracle: Any, by_name: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Compile a source, and assert that `usdtbuild functions` agrees with the assembly: `agreement(cc, source, words)`.
+
+    `link` are words that say what is made of it, program.o with `-c` and else program. With `alive`, entries of
+    functions that aren't there are not expected. Returns the rows, and what was expected.
+    """
+
+    def compare(
+        compiler: str, source: Path, words: list[str], *link: str, nop: int = 1, pair: str = "",
+        hotpatchable: bool = True, alive: bool = False,
+    ) -> tuple[dict[str, Any], dict[str, Expected]]:  # fmt: skip
+        built = tmp_path / ("program.o" if "-c" in link else "program")
+        run(*compiler.split(), *words, *link, source, "-o", built)
+        rows = by_name(built, *(["--patchable", pair] if pair else []))
+        expected = oracle(compiler, source, *words, nop=nop)
+        if alive:
+            names = set(re.findall(r"\S+$", run("nm", built).stdout, re.MULTILINE))
+            expected = {name: nops for name, nops in expected.items() if name in names}
+        agree(rows, expected, hotpatchable)
+        return rows, expected
+
+    return compare
+
+
 @pytest.fixture(scope="session")
 def program_c() -> Path:
     """The sample program in C."""

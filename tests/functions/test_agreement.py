@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
+
+from .conftest import agree, entries_of
 
 PAIR = "-fpatchable-function-entry=7,5"
 VARIANTS = [
@@ -17,66 +18,31 @@ VARIANTS = [
     "-Os -ffunction-sections",
     "-O2 -g -ffunction-sections -fcf-protection -fPIC",
 ]
-NO_ENTRY = {"no-entry", "no-table", "cold-part"}
-
-
-def agree(rows: dict[str, Any], expected: dict[str, Any], hotpatchable: bool = True) -> None:
-    """Assert that the same functions have entries, with the same NOPs."""
-    listed = {name: row for name, row in rows.items() if row["reason"] not in NO_ENTRY}
-    primary = {name for name, row in listed.items() if row["symbol"] == name}
-    assert set(expected) <= set(listed)
-    # What is listed beyond the table's labels are other names of the same functions.
-    for name in primary - set(expected):
-        assert set(listed[name]["aliases"]) & set(expected), f"{name} has no entry in the assembly"
-    for name, (padding, nops) in expected.items():
-        row = listed[name]
-        assert (row["padding"], row["nops"]) == (padding, nops), name
-        assert row["hotpatchable"] == hotpatchable, (name, row)
 
 
 @pytest.mark.parametrize("options", VARIANTS)
-def test_c_objects_agree_with_the_assembly(
-    cc: str, options: str, program_c: Any, oracle: Any, by_name: Any, run: Any, tmp_path: Any
-) -> None:
-    words = [*options.split(), PAIR, "-DIFUNC"]
-    built = tmp_path / "program.o"
-    run(cc, *words, "-c", program_c, "-o", built)
-    expected = oracle(cc, program_c, *words)
+def test_c_objects_agree_with_the_assembly(cc: str, options: str, program_c: Any, agreement: Any) -> None:
+    rows, expected = agreement(cc, program_c, [*options.split(), PAIR, "-DIFUNC"], "-c")
     assert {"leaf", "local", "resolve_chosen", "at_start", "main", "weak_one"} <= set(expected)
     assert "left_out" not in expected
-    rows = by_name(built)
-    agree(rows, expected)
     assert rows["left_out"]["reason"] == "no-entry"
     assert rows["another_name"] is rows["leaf"]
 
 
 @pytest.mark.parametrize("options", VARIANTS)
-def test_cxx_objects_agree_with_the_assembly(
-    cxx: str, options: str, program_cc: Any, oracle: Any, by_name: Any, run: Any, tmp_path: Any
-) -> None:
-    words = [*options.split(), PAIR]
-    built = tmp_path / "program.o"
-    run(cxx, *words, "-c", program_cc, "-o", built)
-    expected = oracle(cxx, program_cc, *words)
-    rows = by_name(built)
+def test_cxx_objects_agree_with_the_assembly(cxx: str, options: str, program_cc: Any, agreement: Any) -> None:
+    rows, expected = agreement(cxx, program_cc, [*options.split(), PAIR], "-c")
     assert any(name.startswith("_ZTv") for name in rows), "no thunks: the sample is of no use"
     assert {"_Z6sharedi", "main"} <= set(expected)
     assert any(name.startswith("_Z5twiceIiET_S0_") for name in expected)  # a template; gcc makes a clone of it
-    agree(rows, expected)
 
 
 @pytest.mark.parametrize("pair", ["1,0", "2,1", "3,3", "5,0", "9,4", "16,14", "40,20"])
-def test_other_pairs_agree_with_the_assembly(
-    cc: str, pair: str, program_c: Any, oracle: Any, by_name: Any, run: Any, tmp_path: Any
-) -> None:
-    built = tmp_path / "program.o"
+def test_other_pairs_agree_with_the_assembly(cc: str, pair: str, program_c: Any, agreement: Any) -> None:
     words = ["-O2", "-fcf-protection", f"-fpatchable-function-entry={pair}"]
-    run(cc, *words, "-c", program_c, "-o", built)
-    rows = by_name(built, "--patchable", pair)
+    rows, expected = agreement(cc, program_c, words, "-c", pair=pair, hotpatchable=False)
     n, m = map(int, pair.split(","))
-    expected = oracle(cc, program_c, *words)
     assert expected["leaf"] == (m, n - m)
-    agree(rows, expected, hotpatchable=False)
     assert rows["leaf"]["reason"] in {"too-small", "hlt", "entry-not-nops"}
 
 
@@ -95,39 +61,27 @@ SOUND = ["bfd", "lld", "mold"]
 @pytest.mark.parametrize("options", LINKS)
 @pytest.mark.parametrize("name", SOUND)
 def test_linked_files_agree_with_the_assembly(
-    cc: str, name: str, options: str, program_c: Any, oracle: Any, by_name: Any, run: Any, need: Any, tmp_path: Any
+    cc: str, name: str, options: str, program_c: Any, need: Any, agreement: Any
 ) -> None:
-    need({"bfd": "ld.bfd", "lld": "ld.lld", "mold": "ld.mold"}[name])
-    words = [*options.split(), PAIR, "-DHOSTED"]
-    built = tmp_path / "program"
-    run(cc, *words, f"-fuse-ld={name}", program_c, "-o", built)
-    rows = by_name(built)
-    expected = oracle(cc, program_c, *[w for w in words if not w.startswith(("-Wl,", "-pie", "-static", "-shared"))])
-    if "--gc-sections" in options:
-        alive = set(re.findall(r"\S+$", run("nm", built).stdout, re.MULTILINE))
-        expected = {name: nops for name, nops in expected.items() if name in alive}
-        assert "main" in expected
-    agree(rows, expected)
+    need(f"ld.{name}")
+    link = [word for word in options.split() if word.startswith(("-Wl,", "-pie", "-no-pie", "-static", "-shared"))]
+    words = [word for word in options.split() if word not in link]
+    collects = "-Wl,--gc-sections" in link
+    _, expected = agreement(cc, program_c, [*words, PAIR, "-DHOSTED"], *link, f"-fuse-ld={name}", alive=collects)
+    assert "main" in expected
 
 
 @pytest.mark.parametrize("options", ["-O2 -fPIE -pie", "-O2 -fPIC -shared", "-O1 -fcf-protection -fno-pie -no-pie"])
 def test_linked_cxx_files_agree_with_the_assembly(
-    cxx: str, linker: str, options: str, program_cc: Any, oracle: Any, by_name: Any, run: Any, tmp_path: Any
+    cxx: str, linker: str, options: str, program_cc: Any, agreement: Any
 ) -> None:
-    words = [*options.split(), PAIR]
-    built = tmp_path / "program"
-    run(cxx, *words, f"-fuse-ld={linker}", program_cc, "-o", built)
-    agree(by_name(built), oracle(cxx, program_cc, *[w for w in words if w not in ("-pie", "-no-pie", "-shared")]))
+    *words, link = options.split()
+    agreement(cxx, program_cc, [*words, PAIR], link, f"-fuse-ld={linker}")
 
 
-def test_gold_keeps_the_table_when_it_keeps_everything(
-    cc: str, program_c: Any, oracle: Any, by_name: Any, run: Any, need: Any, tmp_path: Any
-) -> None:
+def test_gold_keeps_the_table_when_it_keeps_everything(cc: str, program_c: Any, need: Any, agreement: Any) -> None:
     need("ld.gold")
-    words = ["-O2", "-fPIE", "-ffunction-sections", PAIR, "-DHOSTED"]
-    built = tmp_path / "program"
-    run(cc, *words, "-pie", "-fuse-ld=gold", program_c, "-o", built)
-    agree(by_name(built), oracle(cc, program_c, *words))
+    agreement(cc, program_c, ["-O2", "-fPIE", "-ffunction-sections", PAIR, "-DHOSTED"], "-pie", "-fuse-ld=gold")
 
 
 RELR = [
@@ -139,23 +93,18 @@ RELR = [
 
 @pytest.mark.parametrize(("name", "option"), RELR)
 def test_relr_is_read(
-    cc: str, name: str, option: str, program_c: Any, oracle: Any, by_name: Any, functions: Any, run: Any, need: Any,
-    tmp_path: Any,
-) -> None:  # fmt: skip
-    need({"bfd": "ld.bfd", "lld": "ld.lld", "mold": "ld.mold"}[name])
+    cc: str, name: str, option: str, program_c: Any, functions: Any, run: Any, need: Any, tmp_path: Any, agreement: Any
+) -> None:
+    need(f"ld.{name}")
     words = ["-O2", "-fPIE", PAIR, "-DHOSTED"]
-    built = tmp_path / "program"
-    run(cc, *words, "-pie", f"-fuse-ld={name}", option, program_c, "-o", built)
-    sections = run("readelf", "-SW", built).stdout
-    assert ".relr.dyn" in sections
-    expected = oracle(cc, program_c, *words)
-    agree(by_name(built), expected)
-    (table,) = functions(built)["tables"]
+    _, expected = agreement(cc, program_c, words, "-pie", f"-fuse-ld={name}", option)
+    assert ".relr.dyn" in run("readelf", "-SW", tmp_path / "program").stdout
+    (table,) = functions(tmp_path / "program")["tables"]
     assert table["dynamic_relocations"] == len(expected)
 
 
 def test_gold_drops_the_table_and_it_is_said(
-    cc: str, program_c: Any, oracle: Any, by_name: Any, run: Any, need: Any, tmp_path: Any
+    cc: str, program_c: Any, by_name: Any, run: Any, need: Any, tmp_path: Any
 ) -> None:
     need("ld.gold")
     built = tmp_path / "program"
@@ -169,7 +118,6 @@ def test_gold_drops_the_table_and_it_is_said(
 def test_lto_agrees_with_the_assembly_of_the_link(
     cc: str, program_c: Any, by_name: Any, run: Any, need: Any, tmp_path: Any
 ) -> None:
-    from .conftest import entries_of
 
     built = tmp_path / "program"
     words = ["-O2", "-fPIE", "-flto", PAIR, "-DHOSTED"]

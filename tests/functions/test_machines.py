@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from .test_agreement import agree
+from .conftest import agree
 
 pytestmark = pytest.mark.slow
 
@@ -60,39 +60,30 @@ def cross(request: Any, need: Any) -> Cross:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_objects_of_other_machines_agree_with_the_assembly(
-    cross: Cross, level: str, run: Any, oracle: Any, functions: Any, by_name: Any, program_c: Any, tmp_path: Any
+    cross: Cross, level: str, functions: Any, by_name: Any, program_c: Any, tmp_path: Any, agreement: Any
 ) -> None:
     built = tmp_path / "program.o"
     words = [*level.split(), *cross.options, f"-fpatchable-function-entry={cross.pair}"]
-    run(*cross.compiler.split(), *words, "-c", program_c, "-o", built)
-    expected = oracle(cross.compiler, program_c, *words, nop=cross.nop)
+    rows, expected = agreement(cross.compiler, program_c, words, "-c", nop=cross.nop)
     assert {"leaf", "local", "main", "weak_one"} <= set(expected)
     assert functions(built)["machine"] == cross.machine
-    rows = by_name(built)
-    agree(rows, expected)
     assert rows["left_out"]["reason"] == "no-entry"
     agree(by_name(built, "--patchable", cross.pair), expected)
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O2 -fPIC -ffunction-sections"])
 def test_cxx_and_indirect_functions_of_other_machines_agree(
-    cross: Cross, level: str, run: Any, oracle: Any, by_name: Any, program_c: Any, program_cc: Any, tmp_path: Any
+    cross: Cross, level: str, program_c: Any, program_cc: Any, agreement: Any
 ) -> None:
     """Templates, thunks and functions in COMDAT groups, where the compiler has C++; and resolvers of ifuncs."""
-    built = tmp_path / "program.o"
     words = [*level.split(), *cross.options, f"-fpatchable-function-entry={cross.pair}"]
-    run(*cross.compiler.split(), *words, "-DIFUNC", "-c", program_c, "-o", built)
-    expected = oracle(cross.compiler, program_c, *words, "-DIFUNC", nop=cross.nop)
+    _, expected = agreement(cross.compiler, program_c, [*words, "-DIFUNC"], "-c", nop=cross.nop)
     assert "resolve_chosen" in expected
-    agree(by_name(built), expected)
     command = cross.compiler.replace("gcc", "g++").replace("clang", "clang++")
     if not shutil.which(command.split()[0]):
         return
-    words += ["-nostdinc++"]
-    run(*command.split(), *words, "-c", program_cc, "-o", built)
-    expected = oracle(command, program_cc, *words, nop=cross.nop)
+    _, expected = agreement(command, program_cc, [*words, "-nostdinc++"], "-c", nop=cross.nop)
     assert any(name.startswith("_Z5twiceIiET_S0_") for name in expected)
-    agree(by_name(built), expected)
 
 
 LINKED = ["aarch64", "aarch64-far", "riscv64", "arm", "thumb", "ppc64", "ppc32"]
@@ -143,27 +134,23 @@ def test_other_linkers_files_of_other_machines_agree_with_the_assembly(
     agree(by_name(library), {function: nops for function, nops in expected.items() if function in alive})
 
 
-def test_a_pie_with_rel_relocations_is_read(need: Any, run: Any, oracle: Any, by_name: Any, tmp_path: Any) -> None:
+def test_a_pie_with_rel_relocations_is_read(need: Any, run: Any, tmp_path: Any, agreement: Any) -> None:
     """i386 keeps the addends in the table itself (R_386_RELATIVE)."""
     compiler = need("i686-linux-gnu-gcc")
-    source, built = tmp_path / "a.c", tmp_path / "a.so"
+    source = tmp_path / "a.c"
     source.write_text("int one(int x) { return x + 1; }\nstatic int two(int x) { return x; }\nint (*p)(int) = two;\n")
-    words = ["-O2", "-fPIC", "-fpatchable-function-entry=7,5"]
-    run(compiler, *words, "-shared", "-nostdlib", source, "-o", built)
-    assert "R_386_RELATIVE" in run("readelf", "-rW", built).stdout
-    agree(by_name(built), oracle(compiler, source, *words))
+    agreement(compiler, source, ["-O2", "-fPIC", "-fpatchable-function-entry=7,5"], "-shared", "-nostdlib")
+    assert "R_386_RELATIVE" in run("readelf", "-rW", tmp_path / "program").stdout
 
 
-def test_lld_links_other_machines_with_relr(need: Any, run: Any, oracle: Any, by_name: Any, tmp_path: Any) -> None:
+def test_lld_links_other_machines_with_relr(need: Any, run: Any, tmp_path: Any, agreement: Any) -> None:
     need("ld.lld")
     compiler = f"{need('clang')} --target=aarch64-linux-gnu"
-    source, built = tmp_path / "a.c", tmp_path / "a.so"
+    source = tmp_path / "a.c"
     source.write_text("int one(int x) { return x + 1; }\nint two(int x) { return one(x) * 3; }\n")
-    words = ["-O2", "-fPIC", "-fpatchable-function-entry=1,0"]
     link = ["-shared", "-nostdlib", "-fuse-ld=lld", "-Wl,--pack-dyn-relocs=relr"]
-    run(*compiler.split(), *words, *link, source, "-o", built)
-    assert ".relr.dyn" in run("readelf", "-SW", built).stdout
-    agree(by_name(built), oracle(compiler, source, *words, nop=4))
+    agreement(compiler, source, ["-O2", "-fPIC", "-fpatchable-function-entry=1,0"], *link, nop=4)
+    assert ".relr.dyn" in run("readelf", "-SW", tmp_path / "program").stdout
 
 
 # -- what is refused on other machines -------------------------------------------------------------------------------
@@ -217,14 +204,12 @@ def test_nops_at_the_local_entry_point_are_right_on_ppc64le(
 
 
 def test_two_halfwords_are_refused_on_s390x_and_hotpatch_is_read(
-    need: Any, run: Any, by_name: Any, oracle: Any, program_c: Any, tmp_path: Any
+    need: Any, run: Any, by_name: Any, program_c: Any, tmp_path: Any, agreement: Any
 ) -> None:
     compiler = need("s390x-linux-gnu-gcc")
     built = tmp_path / "a.o"
     words = ["-O2", "-fpatchable-function-entry=4,2"]
-    run(compiler, *words, "-c", program_c, "-o", built)
-    rows = by_name(built)
-    agree(rows, oracle(compiler, program_c, *words, nop=2), hotpatchable=False)
+    rows, _ = agreement(compiler, program_c, words, "-c", nop=2, hotpatchable=False)
     assert rows["leaf"]["reason"] == "not-one-store"
     run(compiler, "-O2", "-mhotpatch=4,2", "-c", program_c, "-o", built)
     rows = by_name(built)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .test_agreement import agree
+from .conftest import agree
 
 PAIR = "-fpatchable-function-entry=7,5"
 RELATIVE = "--patchable-table=relative"
