@@ -255,16 +255,8 @@ class Held:
         machine = MACHINES[name]
         self.folder = Path(tempfile.mkdtemp(prefix="usdtbuild-", dir="/tmp"))  # names of sockets are short
         self.path = self.folder / "tracer"
-        words: list[str | Path] = [
-            machine.emulator,
-            "-L",
-            f"/usr/{machine.prefix}",
-            "-g",
-            self.folder / "stub",
-            program,
-            times,
-            "held",
-        ]
+        stub = self.folder / "stub"
+        words: list[str | Path] = [machine.emulator, "-L", f"/usr/{machine.prefix}", "-g", stub, program, times, "held"]
         self.stub = socket.socket(socket.AF_UNIX)
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         self.little, self.word = name == "ppc64le", 4 if name.startswith("ppc ") or name == "ppc" else 8

@@ -66,11 +66,6 @@ def test_program_does_its_work(hello: Any, run: Any) -> None:
     assert run(hello.binary("hello"), "Ada", "Grace").stdout == "Hello, Ada!\nHello, Grace!\n"
 
 
-def test_second_build_runs_nothing(hello: Any) -> None:
-    assert is_idle(hello.make())
-    assert hello.compiled() == []
-
-
 def test_editing_a_source_compiles_that_source(hello: Any) -> None:
     hello.edit("greeting.c", "strlen(text);\n}", f"strlen(text) + 0 * {next(_fresh)};\n}}")
     hello.make()

@@ -171,24 +171,10 @@ def test_live_arguments_may_stay_in_use(
     usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
     start = 'extern "C" ' * compiler.endswith("++")
     (tmp_path / "uses.c").write_text(f"{start}int g(int); {start}int h(const char *);\n{LIVE_USES}")
-    run(
-        need(compiler),
-        "-x",
-        "c++" if start else "c",
-        level,
-        "-DUSDT_LIVE",
-        "-c",
-        "uses.c",
-        "-o",
-        "uses.o",
-        cwd=tmp_path,
-    )
-    places = {
-        word.partition("@")[2]
-        for note in notes_of(tmp_path / "uses.o")
-        if note.name == "five"
-        for word in note.operands
-    }
+    words = [need(compiler), "-x", "c++" if start else "c", level, "-DUSDT_LIVE"]
+    run(*words, "-c", "uses.c", "-o", "uses.o", cwd=tmp_path)
+    operands = [word for note in notes_of(tmp_path / "uses.o") if note.name == "five" for word in note.operands]
+    places = {word.partition("@")[2] for word in operands}
     assert {place for place in places if not place.startswith("$")} == {"%rdi", "%rsi", "%rdx", "%rcx", "%rax"}
 
 
@@ -519,18 +505,8 @@ def test_without_probes_arguments_are_checked_and_not_evaluated(options: str, ap
         '#include "app.h"\nint main(void)\n{\n\tint calls = 0;\n\tAPP_TYPES(++calls, 2, 3, 4, 5, "text");\n'
         "\tif (APP_TYPES_ENABLED())\n\t\treturn 2;\n\treturn calls;\n}\n"
     )
-    run(
-        "gcc",
-        *options.split(),
-        "-Wall",
-        "-Wextra",
-        "-Wno-unused-function",
-        "-Werror",
-        "main.c",
-        "-o",
-        "program",
-        cwd=app,
-    )
+    warnings = ["-Wall", "-Wextra", "-Wno-unused-function", "-Werror"]
+    run("gcc", *options.split(), *warnings, "main.c", "-o", "program", cwd=app)
     run("./program", cwd=app)
     assert notes_of(app / "program") == []
     assert b".usdtbuild" not in (app / "program").read_bytes()
