@@ -88,7 +88,7 @@ def built_with_probes(run: Any, folder: Path, name: str, provider: str, program:
     (folder / f"{name}.c").write_text(program)
     run(sys.executable, "-m", "usdtbuild", "header", f"{name}.d", cwd=folder)
     given = options or ("-O2", "-Wall", "-Werror", "-pthread")
-    run("gcc", *given, f"{name}.c", "-o", name, cwd=folder)
+    run("gcc", *given, f"-I{SOURCES}", f"{name}.c", "-o", name, cwd=folder)
     return folder / name
 
 

@@ -63,6 +63,15 @@ FEATURES = {
 STRING_SIZE = 64
 
 
+class Recording(NamedTuple):
+    """Code that records a site's hits: the routines, and behind them, `at` an address, the site's trampoline."""
+
+    code: bytes
+    at: int
+    shape: Any
+    spec: SiteSpec
+
+
 class Program(NamedTuple):
     """The program that runs trampolines: its symbols, how it is run, and where a thread has its number (from its
     pointer)."""
@@ -88,6 +97,15 @@ class Program(NamedTuple):
         )  # fmt: skip
         assert done.returncode == 0, f"{done.returncode}\n{done.stderr}"
         return done.stdout.split("\n"), bytearray(file.read_bytes())
+
+    def record(
+        self, folder: Path, made: Recording, site: int, cpu: str, *what: str, code: bytes = b""
+    ) -> tuple[list[str], bytearray, list[Any], int]:
+        """Run it with the recorded site; return also the records in its rings, and how many are lost."""
+        words = {site: a64.branch(site, made.at)}
+        said, memory = self.run(folder, code or made.code, words, cpu, *what, ready=made.shape)
+        (lost,) = struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES)
+        return said, memory, events_of(memory, made.shape, [made.spec]), lost
 
 
 @pytest.fixture(scope="module")
@@ -142,15 +160,6 @@ OPERANDS: list[tuple[str, str, Any]] = [
 ]  # fmt: skip
 
 
-class Recording(NamedTuple):
-    """Code that records a site's hits: the routines, and behind them, `at` an address, the site's trampoline."""
-
-    code: bytes
-    at: int
-    shape: Any
-    spec: SiteSpec
-
-
 def recording(
     site: int, target: int, features: Features, *operands: tuple[str, str], size: int, ring: int,
     own_number: int | None = None, until: str | None = None, patience: int = 0, known: Known = NONE_KNOWN,
@@ -189,8 +198,7 @@ def test_a_record_has_all_operands_and_leaves_registers_flags_and_vectors_alone(
     site, own_number = program.symbols["site_all"], program.own_number if tid != "kernel" else None
     operands = [(text, kind) for text, kind, _ in OPERANDS]
     made = recording(site, 7, features, *operands, size=STRING_SIZE, ring=1 << 16, own_number=own_number)
-    said, memory = program.run(tmp_path, made.code, {site: a64.branch(site, made.at)}, cpu, "all", ready=made.shape)
-    (event,) = events_of(memory, made.shape, [made.spec])
+    said, _, (event,), _ = program.record(tmp_path, made, site, cpu, "all")
     pid, thread = map(int, said[1].split())
     assert (event.target, event.tid) == (7, thread)
     assert event.pid == pid
@@ -213,13 +221,11 @@ def test_texts_in_the_heap_are_read_up_to_its_end_without_being_tried(
     known = Known(heap=TEXTS, heap_end=word)
     made = recording(site, 7, features, *operands, size=STRING_SIZE, ring=1 << 16, known=known)
     code = made.code.ljust(word - TRAMPOLINES, b"\0") + struct.pack("<Q", TEXTS + 4096 * pages)
-    words = {site: a64.branch(site, made.at)}
     if pages == 2:
         with pytest.raises(AssertionError, match=f"^{-signal.SIGSEGV}\n"):
-            program.run(tmp_path, code, words, cpu, "all", ready=made.shape)
+            program.record(tmp_path, made, site, cpu, "all", code=code)
         return
-    _, memory = program.run(tmp_path, code, words, cpu, "all", ready=made.shape)
-    (event,) = events_of(memory, made.shape, [made.spec])
+    _, _, (event,), _ = program.record(tmp_path, made, site, cpu, "all", code=code)
     assert [*event.values] == [value for _, _, value in texts]
 
 
@@ -229,8 +235,7 @@ def test_a_record_has_the_top_of_the_stack(program: Program, tmp_path: Path, kin
     operands = [("8@sp", INTEGER), ("8@sp", STACK), *[(f"8@[sp, {at}]", INTEGER) for at in range(0, 512, 8)]]
     site = program.symbols["site_all"]
     made = recording(site, 7, features, *operands, size=STRING_SIZE, ring=1 << 17)
-    _, memory = program.run(tmp_path, made.code, {site: a64.branch(site, made.at)}, cpu, "all", ready=made.shape)
-    (event,) = events_of(memory, made.shape, [made.spec])
+    _, _, (event,), _ = program.record(tmp_path, made, site, cpu, "all")
     pointer, stack, *words = event.values
     assert isinstance(pointer, int)
     assert isinstance(stack, bytes)
@@ -254,10 +259,7 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
     # One ring would hold all that threads do while the site stays.
     operands = [("-8@x0", INTEGER), ("-8@x2", INTEGER), ("-8@x3", POINTER), ("8@x1", STRING)]
     made = recording(site, 0, features, *operands, size=8, ring=1 << 19)
-    words = {site: a64.branch(site, made.at)}
-    _, memory = program.run(tmp_path, made.code, words, cpu, what, str(passes), ready=made.shape)
-    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES)
-    events: list[Any] = events_of(memory, made.shape, [made.spec])
+    _, _, events, lost = program.record(tmp_path, made, site, cpu, what, str(passes))
     assert all(one.values[1:] == (3 * one.values[0], ~one.values[0], b"a text") for one in events)
     if what == "steady":
         assert not lost
@@ -457,10 +459,7 @@ def test_a_full_ring_is_waited_for_once(program: Program, tmp_path: Path, kind: 
     features, cpu = FEATURES[kind]
     site, patience = program.symbols["site_one"], 3_000_000  # a twentieth of a second, or less
     made = recording(site, 0, features, ("-8@x0", INTEGER), ("-8@x2", INTEGER), size=8, ring=1 << 12, patience=patience)
-    words = {site: a64.branch(site, made.at)}
-    _, memory = program.run(tmp_path, made.code, words, cpu, "steady", "1000", ready=made.shape)
-    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES)
-    events: list[Any] = events_of(memory, made.shape, [made.spec])
+    _, memory, events, lost = program.record(tmp_path, made, site, cpu, "steady", "1000")
     assert lost
     assert len(events) + lost == 4000
     assert all(one.values[1] == 3 * one.values[0] for one in events)
@@ -507,10 +506,7 @@ def test_a_full_ring_loses_records_and_tells_how_many(program: Program, tmp_path
     features, cpu = FEATURES["exclusive"]
     site = program.symbols["site_one"]
     made = recording(site, 0, features, size=8, ring=1 << 12)
-    words = {site: a64.branch(site, made.at)}
-    _, memory = program.run(tmp_path, made.code, words, cpu, "steady", "1000", ready=made.shape)
-    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - TRAMPOLINES)
-    events = events_of(memory, made.shape, [made.spec])
+    _, _, events, lost = program.record(tmp_path, made, site, cpu, "steady", "1000")
     assert lost
     assert len(events) + lost == 4000
     assert max(Counter(one.tid & 15 for one in events).values()) == made.shape.slots

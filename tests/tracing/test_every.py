@@ -30,6 +30,7 @@ PROVIDER = """provider every {
 # Behind each probe is room for a jump, wherever things are mapped.
 PROGRAM = r"""
 #include "every.h"
+#include "overwrite.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,32 +72,13 @@ static void *work(void *number) {
     }
     return 0;
 }
-static void overwrite(void) {
-    char line[512];
-    unsigned long from, to;
-    static char *starts[64], *ends[64];
-    int count = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (fgets(line, sizeof line, maps))
-        if (strstr(line, "usdtbuild-trace") && strstr(line, "rw-s") && count < 64) {
-            sscanf(line, "%lx-%lx", &from, &to);
-            starts[count] = (char *)from, ends[count++] = (char *)to;
-        }
-    for (int round = 0; round < 60; round++) {
-        for (int i = 0; i < count; i++)
-            for (long *at = (long *)starts[i]; at < (long *)ends[i]; at++)
-                *at = round % 3 ? (long)random() << 32 | random() : -1L << (round & 63);
-        usleep(2000);
-        start(1), tick(1, 2, names[0]), done(1);
-    }
-    fprintf(stderr, "overwritten %d\n", count);
-}
+static void again(void) { usleep(2000), start(1), tick(1, 2, names[0]), done(1); }
 int main(int argc, char **argv) {
     pthread_t made[64];
     threads = atoi(argv[1]);
     if (strchr(argv[2], '.')) seconds = atof(argv[2]);
     else rounds = atol(argv[2]);
-    if (argc > 3 && !strcmp(argv[3], "overwrite")) overwrite();
+    if (argc > 3 && !strcmp(argv[3], "overwrite")) fprintf(stderr, "overwritten %d\n", overwrite(60, again));
     for (long i = 0; i < threads; i++) pthread_create(&made[i], 0, work, (void *)i);
     for (int i = 0; i < threads; i++) pthread_join(made[i], 0);
     for (int i = 0; i < IDS; i++) fprintf(stderr, "id %d: %ld %ld\n", i, hits[i], sums[i]);

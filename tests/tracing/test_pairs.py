@@ -13,7 +13,7 @@ import pytest
 
 from tests.test_json import conforms
 
-from .conftest import built_with_probes
+from .conftest import SOURCES, built_with_probes
 
 PROVIDER = """provider pairs {
     probe start(int kind, int size);
@@ -30,6 +30,7 @@ ALONE START(int kind, int size) { PAIRS_START(kind, size); ROOM; }
 ALONE DONE(int kind, int status) { PAIRS_DONE(kind, status); ROOM; }
 """
 PROGRAM = r"""
+#include "overwrite.h"
 #include "room.h"
 #include <pthread.h>
 #include <signal.h>
@@ -86,25 +87,7 @@ static void queue(void) {
     pthread_join(made, 0);
 }
 static void on_signal(int number) { (void)number; nested(0, 0); }
-static void overwrite(void) {
-    char line[512];
-    unsigned long start, end;
-    static char *starts[64], *ends[64];
-    int count = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (fgets(line, sizeof line, maps))
-        if (strstr(line, "usdtbuild-trace") && strstr(line, "rw-s") && count < 64) {
-            sscanf(line, "%lx-%lx", &start, &end);
-            starts[count] = (char *)start, ends[count++] = (char *)end;
-        }
-    for (int round = 0; round < 300; round++) {
-        for (int i = 0; i < count; i++)
-            for (long *at = (long *)starts[i]; at < (long *)ends[i]; at++)
-                *at = round % 3 ? (long)random() << 32 | random() : -1L << (round & 63);
-        nested(3, 0);
-    }
-    printf("overwritten %d\n", count);
-}
+static void again(void) { nested(3, 0); }
 int main(int argc, char **argv) {
     rounds = atol(argv[1]);
     threads = atoi(argv[2]);
@@ -135,7 +118,7 @@ int main(int argc, char **argv) {
         int many = threads;
         for (threads = 1; many > 1; many--) all();
     } else if (!strcmp(what, "overwrite"))
-        overwrite();
+        printf("overwritten %d\n", overwrite(300, again));
     all();
     ualarm(0, 0);
     for (int i = 0; i < KINDS; i++) printf("kind %d: %ld %ld %ld\n", i, calls[i], within[i], around[i]);
@@ -156,7 +139,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Path:
     (folder / "pairs.c").write_text(PROGRAM)
     module = sys.executable, "-m", "usdtbuild"
     run(*module, "header", "pairs.d", "-o", "pairs.h", cwd=folder)
-    run(*module, "cc", "--", "gcc", "-O2", "-Wall", "-Werror", "-c", "pairs.c", cwd=folder)
+    run(*module, "cc", "--", "gcc", "-O2", "-Wall", "-Werror", f"-I{SOURCES}", "-c", "pairs.c", cwd=folder)
     run("gcc", "pairs.o", "-pthread", "-o", "pairs", cwd=folder)
     return folder / "pairs"
 
