@@ -316,9 +316,12 @@ def test_an_object_that_we_do_not_write(bench: Any, at: int, byte: int, patterns
     refused(bench, path, *patterns)
 
 
-def test_a_folder_and_a_file_that_is_not_there(bench: Any) -> None:
+def test_a_folder(bench: Any) -> None:
     (bench.folder / "folder").mkdir()
     refused(bench, bench.folder / "folder", "is a directory, not an object")
+
+
+def test_a_file_that_is_not_there(bench: Any) -> None:
     refused(bench, bench.folder / "nowhere.o", "no such file")
 
 
