@@ -303,7 +303,6 @@ class Trace:
             self._end()
 
     def _check_matched(self, report: Report) -> None:
-        """Raise TracerError if there are patterns, and nothing has matched any of them."""
         if self._absent and not report.targets:
             raise TracerError("\n".join(map(str, self._absent)))
 
@@ -419,7 +418,6 @@ def trace(
 
 
 def _each(several: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[Any, ...]:
-    """Return several of a thing; a string or a path is one."""
     return (several,) if isinstance(several, (str, os.PathLike)) else tuple(several)
 
 

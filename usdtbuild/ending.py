@@ -33,7 +33,6 @@ class StandardOutputError(Exception):
     exit_code = 3  # no UsdtError: those are about input, and are met where input is read
 
     def __init__(self, error: OSError) -> None:
-        """Name the reason."""
         self.reader_left = error.errno == errno.EPIPE
         super().__init__(f"standard output: can't be written: {(error.strerror or str(error)).lower()}")
 
@@ -95,7 +94,6 @@ def run_and_leave(command: Callable[[], int], name: str) -> NoReturn:
 
 
 def _has_folder() -> bool:
-    """Whether the working directory is still there."""
     try:
         os.getcwd()  # noqa: PTH109
     except FileNotFoundError:

@@ -21,7 +21,6 @@ class InputError(UsdtError):
     """A file can't be read, or isn't what the command takes. `where` is the file, with an offset where one is known."""
 
     def __init__(self, where: str, what: str, cure: str = "") -> None:
-        """Say that `what` is wrong at `where`, and, if there is one, the `cure`."""
         from .text import one_line
 
         self.where, self.what, self.cure = where, what, cure

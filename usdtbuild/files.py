@@ -232,7 +232,6 @@ class _Walk:
 
     @property
     def path(self) -> str:
-        """The path so far."""
         return self.folder + self.name
 
     def _start(self, path: str) -> None:
@@ -323,7 +322,6 @@ class _Walk:
         return f"{SHARED}{known}/{self.name}"
 
     def close(self) -> None:
-        """Close what isn't kept."""
         if self.at >= 0:
             posix.close(self.at)
             self.at = -1

@@ -120,7 +120,6 @@ class _Function:
         self.made: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def __call__(self, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Return the dependency for the provider files in `args`."""
         from mesonbuild.interpreterbase import InvalidArguments
 
         sources = [item for arg in args for item in (arg if isinstance(arg, list) else [arg])]

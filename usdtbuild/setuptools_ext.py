@@ -273,7 +273,6 @@ class ProbesBuildExt:
     # -- the compiler ------------------------------------------------------------------------------------------------
 
     def _set_launcher(self, *, wanted: bool) -> None:
-        """Let our launcher be in front of the compiler, or not."""
         launcher = self._usdt_launcher
         found = [self.compiler, getattr(self, "shlib_compiler", None)]
         for compiler in [compiler for compiler in found if hasattr(compiler, COMPILERS[0])]:

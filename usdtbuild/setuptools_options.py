@@ -107,7 +107,6 @@ def read_table(table: Any) -> ProjectOptions:
 
 
 def _options(where: str, given: Mapping[str, Any], known: tuple[str, ...] = KEYS) -> Mapping[str, Any]:
-    """Return the options with their values checked and made regular."""
     checked: dict[str, Any] = {}
     for name, value in given.items():
         key = str(name).replace("_", "-")

@@ -144,7 +144,6 @@ class _Search:
         return [product for product in found if product.order()[:2] == found[0].order()[:2]]
 
     def _try_source(self, product: Product, source: Source, rank: int) -> ProbePlan | None:
-        """Return the plan for a source of a product, if one of the places in it is right."""
         file = self.root / source.path
         if file.stat().st_size > _LARGEST_SOURCE:
             return None
@@ -194,7 +193,6 @@ class _Search:
             return 1
 
     def _planned(self, product: Product, source: Source, place: Place) -> ProbePlan:
-        """Return the plan for a place."""
         name, changes = self.wish.name, ProjectFiles(self.root)
         folder = os.path.dirname(source.path)  # noqa: PTH120 (relative, with slashes)
         # Where Make builds, `*.d` beside sources are often lists of dependencies, which `make clean` removes.

@@ -83,14 +83,12 @@ def command(
 
 
 def _change(folder: Path, changes: ProjectFiles) -> None:
-    """Make the changes, and name the files."""
     _write(changes)
     for path, text in changes.changed().items():
         echo(f"{'removed' if text is None else 'new    ' if changes.is_new(path) else 'changed'} {folder / path}")
 
 
 def _say(folder: Path, probe: str, found: ProbePlan, written: bool) -> None:
-    """Tell, beside the diff, what was found, what was proved, and what to do next."""
     echo(f"{found.kind} builds {found.product.why()}; the probe {probe} is in {found.source}.", err=True)
     echo(f"Proved in a copy: it builds without usdtbuild, and the probe is in {found.product.name}.", err=True)
     if found.others:

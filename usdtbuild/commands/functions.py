@@ -191,7 +191,6 @@ def _elf(image: Image, wanted: _Wanted, memory: ReadMemory | None = None) -> _Fi
 
 
 def _selected(report: FunctionReport, reader: FunctionReader | None, wanted: _Wanted) -> _File:
-    """Return what is wanted of a report, explained by its reader where that is wanted."""
     names: dict[str, str] = {}
     if wanted.demangle:
         from ..inspection.demangle import demangle
@@ -207,7 +206,6 @@ def _selected(report: FunctionReport, reader: FunctionReader | None, wanted: _Wa
 
 
 def _process(process: Process, wanted: _Wanted, all_modules: bool) -> list[_File]:
-    """Return a file for every module of a process, with the addresses and the bytes that the process has."""
     files = []
     unread = process.unread()
     note = f"{unread}: only its files were checked" if unread else ""

@@ -37,7 +37,6 @@ def command(kind: str, folder: Path, name: str | None) -> int:
 
 
 def _say(folder: Path, name: str, written: Sequence[str], given: bool) -> None:
-    """Tell what is there now, and what to do with it."""
     providers = ", ".join(path for path in written if path.endswith(".d"))
     called = name if given or name == folder.resolve().name else f"{name} (--name gives it another name)"
     echo(f"{folder}: the project is called {called}; its probes are in {providers}")

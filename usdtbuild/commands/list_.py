@@ -117,7 +117,6 @@ def _look(
 
 
 def _inspected(image: Image, wanted: _Wanted, tick: Callable[[str], None]) -> Inspection:
-    """Return the inspection, with file and line of the sites that will be shown, if they are asked for."""
     seen = inspect(image)
     chosen = [probe for probe in seen.probes if _matches(probe, wanted.patterns)]
     if not wanted.source or not chosen:
@@ -153,7 +152,6 @@ def _process(process: Process, wanted: _Wanted, tick: Callable[[str], None]) -> 
 
 
 def _at_run_time(probe: SeenProbe, bias: int, memory: ProcessMemory, little: bool) -> SeenProbe:
-    """Return the probe with its addresses in the process, and what its semaphores hold now."""
     sites = []
     for site in probe.sites:
         semaphore = site.semaphore
@@ -182,7 +180,6 @@ def _select(target: str, inspections: Sequence[Inspection], patterns: Sequence[s
 
 
 def _why_none(target: str, any_at_all: bool) -> str:
-    """Return what is known of why a file has no probes, for the end of the line that says so."""
     if any_at_all or process_number(target):
         return ""
     from ..verify import calls_stubs, is_slim, traces_of_probes

@@ -91,7 +91,6 @@ def _declared(path: str) -> tuple[tuple[Provider, ...], dict[str, Values]]:
 
 
 def _given(context: click.Context) -> list[str]:
-    """Return the options as they were given."""
     found = []
     for option in context.command.params:
         value = context.params.get(str(option.name))

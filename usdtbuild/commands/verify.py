@@ -81,7 +81,6 @@ def command(
 
 
 def _check_names(ignored: Sequence[str]) -> None:
-    """Raise UsageError for a name that no finding has."""
     known = set(NAMES)
     if any(name.startswith("entry-") for name in ignored):
         from ..verify.entries import entry_checks
@@ -98,7 +97,6 @@ def _check_names(ignored: Sequence[str]) -> None:
 def _look(
     target: str, expected: dict[str, Provider], trouble: Troubles, tick: Callable[[str], None]
 ) -> Iterator[Verified]:
-    """Yield the reports on a target's files, or the one that there is nothing to report on."""
     yield from list(_reports(target, expected, trouble, tick)) or [_nothing_in(target)]
 
 
@@ -128,7 +126,6 @@ def _report_on(content: Content, expected: dict[str, Provider]) -> Verified:
 
 
 def _nothing_in(target: str) -> Verified:
-    """Return the report on an archive or folder in which no file has to do with probes."""
     cure = "see that the probe calls are compiled in; build it with `usdtbuild cc` as the compiler"
     return Verified(
         target, _kind(target), 0, 0, (Finding("no-probes", WARNING, "none of its files has a probe", (), cure),)
@@ -150,7 +147,6 @@ def _print(reports: Sequence[Verified]) -> None:
 
 
 def _print_finding(report: Verified, finding: Finding) -> None:
-    """Print a finding as compilers do, with its places and its cure below it."""
     severity = finding.severity
     if sys.stdout.isatty():
         from rich.console import Console

@@ -101,7 +101,6 @@ class CompilerLine:
     __slots__ = ("action", "configured", "folder", "inputs", "output", "sources", "words")
 
     def __init__(self, words: list[str]) -> None:
-        """Start with nothing known but the words themselves."""
         self.words = words  # with response files expanded
         self.action = PASS
         self.inputs: list[tuple[int, str]] = []  # every input with its position, sources or not

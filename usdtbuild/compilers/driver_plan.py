@@ -43,7 +43,6 @@ def _ask(words: list[str]) -> list[list[str]]:
 
 
 def _sources(commands: list[list[str]]) -> list[Source]:
-    """Return the sources whose objects the commands write."""
     found = []
     path = language = folder = ""
     for command in commands:

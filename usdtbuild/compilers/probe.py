@@ -100,7 +100,6 @@ def check_compiler(
 
 
 def _compile(target: CompilerTarget, flags: Sequence[str], folder: str, name: str, source: str) -> str:
-    """Return the path of the object that `source` is compiled to."""
     suffix = ".cc" if target.language == "c++" else ".c"
     path, built = Path(folder, name + suffix), str(Path(folder, name + ".o"))
     path.write_text(source)

@@ -88,7 +88,6 @@ def _symbol(template: ElfObject, name: int, binding: int, visibility: int, secti
 
 
 def _lay_out(template: ElfObject, sections: list[_Section]) -> bytes:
-    """Return the file: ELF header, the sections' contents, their names, their headers."""
     records = template.layout
     names = bytearray(b"\0")
     header_size = 16 + records.header.size

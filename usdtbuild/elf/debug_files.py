@@ -20,7 +20,6 @@ DEBUG_FOLDER = "/usr/lib/debug"
 
 
 def _debug_link(image: Image) -> tuple[str, int] | None:
-    """Return the name and CRC that .gnu_debuglink gives."""
     for section in image.sections_named(".gnu_debuglink"):
         data = bytes(image.content(section))
         end = data.find(b"\0")

@@ -161,7 +161,6 @@ class Dynamic:
 
     @cached_property
     def _version_numbers(self) -> Sequence[int]:
-        """The version's number of each dynamic symbol; none where symbols have no versions."""
         table = self.symbols
         if DT_VERSYM not in self.tags or table is None:
             return ()

@@ -88,7 +88,6 @@ class Finisher(Tail):
         return bytes(changed)
 
     def _write_extended_sections(self) -> None:
-        """Write existing sections that have grown, with what was patched in them, and the relocations of others."""
         if not (self.changes.extended or self.changes.more_relocations):
             return
         patches = sorted(self.patches)
@@ -101,7 +100,6 @@ class Finisher(Tail):
             self._write_again(index, _by_offset(bytes(data), self.source.sections[index].entsize, self.layout))
 
     def _patched(self, index: SectionIndex, patches: list[tuple[int, bytes]], starts: list[int]) -> bytearray:
-        """Return an existing section's content with the `patches`, which begin at the offsets `starts`."""
         section = self.source.sections[index]
         data = bytearray(self.source.content(index))
         first = bisect_left(starts, section.offset)
@@ -193,7 +191,6 @@ def _renumber_relocations(finisher: Finisher) -> None:
 
 
 def _renumber_symbols(finisher: Finisher, done: dict[SectionIndex, list[int]]) -> None:
-    """Patch the number of each moved symbol where a relocation has it, but for the entries that are `done`."""
     source, moved = finisher.source, finisher.moved
     at, width, order = symbol_field(finisher.layout, source.machine)
     for section, entries in source.entries_against(moved.keys()):

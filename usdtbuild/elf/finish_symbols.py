@@ -155,7 +155,6 @@ def _write_extended_indices(tail: Tail, names: SectionNames, count: int) -> None
 
 
 def _grow(tail: Tail, index: SectionIndex, added: bytearray) -> None:
-    """Append a table that has grown."""
     if added:
         data = bytes(tail.source.content(index)) + added
         tail.place_header(index, tail.append(data, 1), len(data))

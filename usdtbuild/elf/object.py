@@ -299,7 +299,6 @@ class ElfObject(ObjectSections):
         return self._entries(index, (entry,))[0]
 
     def _entries(self, index: SectionIndex, entries: Iterable[int]) -> list[Reference]:
-        """Return the entries with these numbers."""
         section = self.sections[index]
         start, rela = section.offset, section.type == layout.SHT_RELA
         record = self.layout.rela if rela else self.layout.rel

@@ -144,7 +144,6 @@ class FunctionIndex:
     def __init__(
         self, table: SymbolTable, by_section: bool, address: Callable[[int], int] | None, moved: dict[int, int]
     ) -> None:
-        """Sort the functions of `table`."""
         self._table, self._by_section = table, by_section
         values: Sequence[int] | dict[int, int] = table.values
         numbers = [number for number in table.functions() if table.sizes[number]]
@@ -163,7 +162,6 @@ class FunctionIndex:
         self._last = 0, 0, ""  # what was found last: from its start to where nothing else is, and its name
 
     def __bool__(self) -> bool:
-        """Whether there is any function."""
         return bool(self._numbers)
 
     def find(self, address: int, section: int) -> tuple[str, int] | None:

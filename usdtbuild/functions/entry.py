@@ -239,7 +239,6 @@ def _at_function(address: int, start: Start, gap: int, unit: int, machine: Machi
 
 
 def _entry_nops(found: Measured, machine: Machine, read: Read) -> Measured:
-    """Fill in the NOPs at the entry; they end where the function does."""
     end = LONGEST_PADDING
     if found.start is not None and found.start.size:
         end = max(found.start.address + found.start.size - found.patch_at, 0)

@@ -125,7 +125,6 @@ class _Reader:
             self.reason = "a jump that may go anywhere leads to some of its returns alone"
 
     def _reaches_all(self) -> bool:
-        """Whether all returns are reached from the entry by ways that are known."""
         reached, waiting = set[int](), [self._entry, *(to for base in self._bases for to in self._cases(base))]
         while waiting:
             at = waiting.pop()
@@ -181,7 +180,6 @@ class _Reader:
             self.reason = f"it goes on behind its end, at {at:#x}"
 
     def _branch(self, at: int, mnemonic: str, operands: str) -> None:
-        """Follow a branch, into the cold part too."""
         target = _number(operands)
         self._ways[at].append(target if target is not None else -1)
         if target is None and self._partly:

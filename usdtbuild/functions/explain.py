@@ -86,7 +86,6 @@ def _inside(explanation: Explanation) -> range:
 def _prologue(
     space: AddressSpace, starts: Starts, subject: ExplainedFunction, machine: Machine, relocated: set[int]
 ) -> Explanation:
-    """Judge one prologue by its own instructions."""
     address = subject.address
     following = starts.at_or_after(address + 1)
     end = address + subject.size if subject.size else (following.address if following else address + 4096)

@@ -92,7 +92,6 @@ def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes | byt
 
 
 def _types(source: ElfObject) -> Relocations | None:
-    """Return the relocation types of the object's machine; None where those of a table are not known."""
     known = facts_of(source.machine)
     return known.relocations if known and known.relocations.pc32 >= 0 else None
 
@@ -106,7 +105,6 @@ def may_have_table(data: Data) -> bool:
 
 
 def _applied_to(source: ElfObject, index: SectionIndex) -> list[SectionIndex]:
-    """Return the relocation sections that apply to section `index`."""
     return [at for at in source.relocation_sections() if source.sections[at].info == index]
 
 

@@ -155,7 +155,6 @@ def mapping_symbols(space: AddressSpace) -> tuple[list[int], list[str]]:
 
 
 def _from_debug_file(space: AddressSpace, folder: str) -> tuple[list[FunctionSymbol], str] | None:
-    """Return the symbols of the file's own debug file, and its path."""
     for debug in debug_files(space.file, folder):
         if _has_symtab(debug):
             return _table(space, elf.SHT_SYMTAB, "debug file", debug), debug.path

@@ -198,7 +198,6 @@ def _finished(
 
 
 def _relocation_sections(space: AddressSpace) -> dict[int, list[ImageSection]]:
-    """Return section index -> the relocation sections that apply to it."""
     found: dict[int, list[ImageSection]] = {}
     for section in space.sections:
         if section.type in (elf.SHT_RELA, elf.SHT_REL):
@@ -229,7 +228,6 @@ def _in_place(space: AddressSpace, section: ImageSection, offset: int, size: int
 
 
 def _slot(space: AddressSpace, table: int, symbol: int, kind: int, addend: int, relative: bool) -> _Value:
-    """Return the address that one relocation stands for."""
     types = _types(space)
     wanted = types.pc32 if relative else types.address(is64=space.layout.is64)
     if kind != wanted:

@@ -207,7 +207,6 @@ def _names(written: str, begin: int, at: int) -> bool:
 
 
 def _closed(written: str, at: int) -> int:
-    """Return the place behind the bracket that closes the one at `at`."""
     depth = 0
     for mark in _MARK.finditer(written, at):
         if len(mark[0]) == 1 and mark[0] != " ":

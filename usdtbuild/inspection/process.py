@@ -30,7 +30,6 @@ _CAP_SYS_PTRACE = 1 << 19  # linux/capability.h
 
 
 def _cure() -> str:
-    """Return what gives the right to look at another process."""
     if os.geteuid():
         return "run it as root, with CAP_SYS_PTRACE, or as the user that the process belongs to"
     if not effective() & _CAP_SYS_PTRACE:
@@ -134,7 +133,6 @@ def _maps(pid: int) -> bytes:
 
 
 def _ways_to(pid: int, file: MappedFile) -> Iterator[str]:
-    """Yield paths that may open a mapped file, the surest first."""
     yield f"/proc/{pid}/map_files/{file.mappings[0].start:x}-{file.mappings[0].end:x}"
     with contextlib.suppress(OSError):
         program = str(Path(f"/proc/{pid}/exe").readlink())

@@ -87,7 +87,6 @@ class RecordReader(NamedTuple):
 
 
 def _read_stapsdt(image: Image) -> Iterator[Record]:
-    """Yield the SDT notes of a file."""
     for section in image.sections_named(stapsdt.SECTION):
         yield from read_notes(image, section)
 
@@ -253,7 +252,6 @@ def loaded_content(image: Image, section: ImageSection) -> bytes:
 
 
 def _dof_records(image: Image, section: ImageSection, start: int, data: bytes) -> Iterator[Record]:
-    """Yield the sites of one DOF, which stands at `start` of its section."""
     from ..formats.dof import decode, merge
 
     raw, places = decode.decode_with_places(data)

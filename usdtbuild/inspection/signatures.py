@@ -133,7 +133,6 @@ class _Reader:
         self._is_clang = "clang" in text(unit.get_top_DIE(), "DW_AT_producer")
 
     def entry(self, die: Any) -> int | None:
-        """Return where a function is entered, None for one that has no code."""
         if not has(die, "DW_AT_low_pc", "DW_AT_ranges"):
             return None
         if (given := number(die, "DW_AT_low_pc")) is not None:
@@ -308,7 +307,6 @@ class _Reader:
 
 
 def _parameters(die: Any) -> list[Any]:
-    """Return what a function takes."""
     found = (child for child in die.iter_children() if child.tag == "DW_TAG_formal_parameter")
     return [one for one in islice(found, _MOST) if text(one, "DW_AT_name") not in _NOT_PASSED]
 

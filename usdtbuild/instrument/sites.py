@@ -72,7 +72,6 @@ class FoundProbes(NamedTuple):
     undefined_semaphores: list[str]
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do."""
         return bool(self.sites or self.indirect or self.leftover or self.undefined_semaphores)
 
 

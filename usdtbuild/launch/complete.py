@@ -117,7 +117,6 @@ class _ObjectStep:
             say(f"usdtbuild: {self.path}: {done}")
 
     def _replace_table(self, held: str) -> None:
-        """Give the object the relative table of its patchable function entries, if it has any."""
         from ..functions.relative import convert_file
 
         count = convert_file(held, held)
@@ -172,7 +171,6 @@ class _ObjectStep:
             return not may_have_probes(plain) and not self._has_entries(plain)
 
     def _has_entries(self, path: str) -> bool:
-        """Whether an object has patchable function entries whose table is to be replaced."""
         if not self.settings.relative_table:
             return False
         from ..functions.relative import may_have_table

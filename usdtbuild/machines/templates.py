@@ -40,7 +40,6 @@ class Template(NamedTuple):
 
 
 def _bytes(format_: str, *, is_distance: bool = False) -> Fill:
-    """Return how a number, or the distance to it, fills whole bytes."""
     number = struct.Struct(format_)
 
     def fill(code: bytearray, offset: int, value: int, place: int) -> None:
@@ -127,7 +126,6 @@ class Code:
     """
 
     def __init__(self, templates: Mapping[str, Template], at: int = 0) -> None:
-        """Begin with nothing."""
         self._templates, self._at = templates, at
         self._code = bytearray()
         self._open: list[tuple[int, Hole]] = []

@@ -198,7 +198,6 @@ def _value(way: Way, at: int, register: int, depth: int) -> _Value | None:
 
 
 def _sum(way: Way, at: int, step: Step, depth: int) -> _Value | None:
-    """Return what an instruction adds up, or loads from there."""
     first = _number(way, at, step.first, depth)
     second = _number(way, at, step.second, depth) if first is not None and step.kind in {SUMS, LOADS} else step.second
     if first is None or second is None:

@@ -24,7 +24,6 @@ class Cursor:
     __slots__ = ("at", "last", "offsets", "remade", "tokens", "typedefs")
 
     def __init__(self, scan: Scan, typedefs: dict[str, Shape]) -> None:
-        """Stand at the first token."""
         self.tokens, self.offsets = scan.tokens, scan.offsets
         self.at = 0
         self.last = len(self.tokens) - 1

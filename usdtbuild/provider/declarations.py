@@ -179,7 +179,6 @@ def _nested(cursor: Cursor, abstract: bool) -> bool:
 
 
 def _array(cursor: Cursor) -> str:
-    """Step over `[size]`; return its spelling."""
     start = cursor.at
     cursor.skip_balanced()
     size = cursor.tokens[start + 1 : cursor.at - 1]

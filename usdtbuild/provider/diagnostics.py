@@ -43,7 +43,6 @@ class ParseError(UsdtError):
     """A provider file is wrong; `diagnostics` are the errors in the order of the file."""
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
-        """Take the diagnostics; the exception's text is all of them."""
         self.diagnostics = diagnostics
         super().__init__("\n".join(str(diagnostic) for diagnostic in diagnostics))
 
@@ -52,7 +51,6 @@ class SyntaxProblem(Exception):  # noqa: N818 - becomes a diagnostic, never an e
     """Ends the reading of one declaration or probe; it is reported, and reading goes on behind it."""
 
     def __init__(self, offset: int, message: str) -> None:
-        """Take the place and the sentence."""
         self.offset, self.message = offset, message
 
 
@@ -64,7 +62,6 @@ class Reports:
     """The problems and warnings of one file; `forgiving` takes what SystemTap's `dtrace` takes."""
 
     def __init__(self, scan: Scan, forgiving: bool) -> None:
-        """Begin with what the lexer found."""
         self.forgiving = forgiving
         problems = scan.problems + ([] if forgiving else scan.directives[:1])  # with -C the others are right, too
         self.problems = sorted(problems)[:MAX_DIAGNOSTICS]

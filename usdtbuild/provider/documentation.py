@@ -35,7 +35,6 @@ def _provider(provider: Provider) -> str:
 
 
 def _stability(provider: Provider) -> str:
-    """Return the table of stability attributes, for a provider that sets any."""
     if provider.attributes == Attributes():
         return ""
     rows = "".join(
@@ -99,7 +98,6 @@ def bpftrace(provider: Provider, probe: Probe) -> str:
 
 
 def _conversion(argument: Argument, place: str) -> tuple[str, str]:
-    """Return printf's conversion for an argument, and what to print."""
     ctype = argument.type
     if ctype.is_string:
         return "%s", f"str({place})"

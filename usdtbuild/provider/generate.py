@@ -129,7 +129,6 @@ def _check_outputs(request: HeaderRequest, output: str) -> None:
 
 
 def _read(request: HeaderRequest) -> tuple[bytes, list[str]]:
-    """Return the text to parse, and the files it came from."""
     if request.preprocess is not None:
         if request.source == "-":
             raise UsageError("-C reads a file, not the standard input")

@@ -51,7 +51,6 @@ class FileReader:
     """Reads one file from its first token to its last; `providers` are those found so far."""
 
     def __init__(self, text: str, scan: Scan, resolver: Resolver, reports: Reports) -> None:
-        """Take the file, whose typedefs go to `resolver` and whose problems go to `reports`."""
         self.text, self.scan, self.resolver, self.reports = text, scan, resolver, reports
         self.cursor = Cursor(scan, resolver.typedefs)
         self.providers: list[DeclaredProvider] = []

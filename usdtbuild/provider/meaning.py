@@ -22,7 +22,6 @@ class Meaning:
     """Makes records of declarations; each type is resolved once."""
 
     def __init__(self, resolver: Resolver, reports: Reports) -> None:
-        """Take the file's typedefs; problems go to `reports`."""
         self.resolver, self.reports = resolver, reports
         self.types: dict[tuple[Shape, str], CType] = {}
 

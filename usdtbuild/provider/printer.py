@@ -81,7 +81,6 @@ def _comment(comment: str, indentation: str) -> str:
 
 
 def _typedefs(providers: tuple[Provider, ...]) -> list[str]:
-    """Return the typedefs that the printed file needs, by name."""
     uses: dict[str, dict[str, CType]] = {}
     for provider in providers:
         for probe in provider.probes:

@@ -201,7 +201,6 @@ class Resolver:
     """Follows typedefs and decides what a type is to a probe."""
 
     def __init__(self) -> None:
-        """Start without any typedef."""
         self.typedefs: dict[str, Shape] = {}
 
     def define(self, name: str, shape: Shape) -> bool:
@@ -263,7 +262,6 @@ def _unknown(base: Base, pointed_to: bool) -> str:
 
 
 def _value(base: Base, spelling: str) -> CType:
-    """Return what an argument is that is passed by value."""
     if base.what == "enum":
         return CType(spelling, INTEGER, True, 4, 4, False, "int")
     if base.what == "bad":

@@ -71,7 +71,6 @@ def write(wish: Wish) -> str:
 
 
 def _reading() -> str:
-    """Return what watches probes and reads arguments."""
     code = _READING.read_text("utf-8")
     parts = [one for one in ast.parse(code).body if getattr(one, "name", "") in {"Watch", "number", "string"}]
     return "\n\n\n".join(re.sub("  # .*", "", ast.get_source_segment(code, one) or "") for one in parts)
@@ -106,7 +105,6 @@ def _tuple(keys: list[str]) -> str:
 
 
 def _shown(wish: Wish) -> list[str]:
-    """Return what is printed at the end, of that which was added up."""
     if wish.prints:
         return []
     lines = ["python", "for key, values in sorted(added.items(), key=lambda one: -sum(one[1])):",

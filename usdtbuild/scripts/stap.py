@@ -53,7 +53,6 @@ def _action(wish: Wish, target: Target, side: str, maps: dict[str, int]) -> list
 
 
 def _shown(wish: Wish, maps: dict[str, int]) -> list[str]:
-    """Return what is printed at the end, of that which was added up."""
     lines = []
     for name, number in maps.items():
         keys = ", ".join(f"k{at}" for at in range(number))

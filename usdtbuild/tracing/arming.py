@@ -310,7 +310,6 @@ class Arming:
             self._arm_targets(process, [with_stack(one) for one in targets] if self.wish.stack else targets)
 
     def _numbered(self, targets: Sequence[Target]) -> list[Target]:
-        """Give targets their numbers, and tell of those that are new."""
         numbered, new = self._numbers.take(targets)
         if new:
             self.owner.tell(job.Targets(tuple(new)))
@@ -459,7 +458,6 @@ class Arming:
     def _trap(
         self, process: Process, plan: Plan, left: Sequence[tuple[Target, Site]], reasons: dict[int | None, Refusal]
     ) -> list[tuple[Target, Site]]:
-        """Put breakpoints at what is left; return what can't have one."""
         reason = hosts.why_not(plan.targets[0].module.machine)
         if reason:
             cure = "gdb can (--engine gdb), and gdbserver with --remote"
@@ -531,7 +529,6 @@ def _by_breakpoints(
 
 
 def _fallen_back(reason: str, places: Collection[tuple[str, str, int]]) -> str:
-    """Return what to tell about breakpoints instead of jumps at places of targets."""
     number, names = len(places), sorted({one_line(what) for what, _, _ in places})
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     cost = f"a breakpoint costs {_COST} a hit, a jump some nanoseconds"

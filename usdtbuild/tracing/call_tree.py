@@ -154,7 +154,6 @@ def _spreads(
 
 
 def _walk(roots: Sequence[Calls]) -> Iterator[tuple[Calls, frozenset[str], _Way | None]]:
-    """Yield all calls, with the names of all functions above, and the way there."""
     waiting: list[tuple[Calls, frozenset[str], _Way | None]] = [(one, frozenset(), None) for one in reversed(roots)]
     while waiting:
         found = calls, above, way = waiting.pop()

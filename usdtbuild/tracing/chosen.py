@@ -29,7 +29,6 @@ class Chosen:
     """Which processes these are, as far as they are known, and which of them wait to be seized and armed."""
 
     def __init__(self, wish: Job, owner: Owner, refuse: Callable[[Sequence[Refusal]], None]) -> None:
-        """`refuse` tells what is not traced."""
         self._wish, self._owner, self._refuse = wish, owner, refuse
         self.roots: dict[int, bool] = {}  # those that the trace is about, and whether they are there
         self.exit_code: int | None = None  # of the last of them that has ended
@@ -135,5 +134,4 @@ class Chosen:
 
 
 def _ending(code: int) -> str:
-    """Return how a process has ended, for people."""
     return f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"

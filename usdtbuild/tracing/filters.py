@@ -58,7 +58,6 @@ class FilterError(UsageError):
     """A filter can't be understood, or asks for what a probe doesn't have; the text shows the place."""
 
     def __init__(self, text: str, at: int, what: str, option: str = "--filter") -> None:
-        """Say `what` is wrong at the character `at` of the filter."""
         what = what if len(what) <= 2 * _SHOWN else f"{what[:_SHOWN]} ... {what[-_SHOWN:]}"
         self.at, self.what = at, what
         first = max(0, at - _SHOWN)
@@ -268,7 +267,6 @@ def argument_index(target: Target, name: str) -> int:
 
 
 def _argument(target: Target, name: str) -> Argument:
-    """Return an argument by its name, an empty one where there is none."""
     index = argument_index(target, name) if name else -1
     return target.arguments[index] if index >= 0 else Argument("", "", 8, False, INTEGER)
 

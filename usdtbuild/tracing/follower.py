@@ -210,7 +210,6 @@ class _Intervals:
         self._tables: Tables = {}
 
     def tell(self, reading: Reading) -> None:
-        """Tell of what has come since the reading before."""
         tracer, sieve = self._follower.tracer, self._follower.sieve
         numbers = range(len(tracer.targets))
         hits, lost = (tuple(found.get(number, 0) for number in numbers) for found in reading.totals)
@@ -232,12 +231,10 @@ class _Intervals:
 
 
 def _nothing(report: Report) -> Report:
-    """Return the report of a trace's beginning."""
     return report._replace(counts=(), lost=(), unfiltered=(), ended=report.started)
 
 
 def _more(now: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
-    """Return by how much counts have grown."""
     return tuple(max(0, count - was) for count, was in zip_longest(now, before, fillvalue=0))
 
 
@@ -251,7 +248,6 @@ class _ThreadNames:
         self._again = 0.0
 
     def learn(self, events: Sequence[Event]) -> None:
-        """Look at the threads of these hits."""
         tids = {event.tid for event in events} if self._here else set()
         now = time.monotonic()
         if now < self._again:

@@ -90,7 +90,6 @@ class Frames:
         return not (jumped and call.frame[1] == event.frame[1])
 
     def _returned(self, calls: _Open, event: Event, found: list[Event]) -> None:
-        """Append what ends with a return."""
         frame, whose = event.frame[0], self._functions[event.target]
         at = len(calls) - 1 if (frame, whose) in calls.there else -1
         while at >= 0 and (calls[at].frame[0], self._functions[calls[at].target]) != (frame, whose):
@@ -105,7 +104,6 @@ class Frames:
             found.append(self._end(calls.pop(), event, event.frame))
 
     def _end(self, call: Event, event: Event, frame: tuple[int, ...]) -> Event:
-        """Return the end of a call, which a hit of its thread tells of."""
         whose = self._functions[call.target]
         if frame is not LEFT and event.target in self._returns and self._functions[event.target] == whose:
             return event

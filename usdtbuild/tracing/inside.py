@@ -172,7 +172,6 @@ class Inside(Tracer):
             yield from (f"{letter} {module}{pattern}\n" for module in here)
 
     def _cut(self) -> Iterator[str]:
-        """Yield which calls are added up."""
         cut = self.wish.cut
         if cut.least:
             yield f"M {cut.least * clock.rate() // 10**9 if self._began is not None else cut.least}\n"
@@ -306,7 +305,6 @@ class Inside(Tracer):
         return found._replace(passed=self.passed, tables=tables)
 
     def _events(self) -> list[Event]:
-        """Take the records that are whole."""
         found = []
         head, tail, *_ = _HEADER.unpack_from(self._ring, 0)
         while tail < head:

@@ -94,7 +94,6 @@ class _Said:
         self.is_over = True  # as long as nothing has begun
 
     def hear(self, pid: int, what: int, address: int, before: bytes) -> None:
-        """Take one record."""
         self.is_over = what == _OVER
         if what == _PROCESS:
             self.processes[pid], self.started[pid] = address, int.from_bytes(before, "little")

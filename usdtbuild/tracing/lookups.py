@@ -78,7 +78,6 @@ def _files(pid: int) -> dict[_File, int] | None:
 
 
 def _moved(target: Target, by: Mapping[str, int]) -> Target:
-    """Return a target where its file is loaded elsewhere."""
     module, more = target.module, by[target.module.path]
 
     def site(one: Site) -> Site:

@@ -77,7 +77,6 @@ class Meanwhile:
             self._take(thread, stop)
 
     def _take(self, thread: Thread, stop: ptrace.Stop) -> None:
-        """Handle the stop of a thread, or leave it for later."""
         if stop.exited is not None:
             self._tracees.forget(thread.tid, stop.exited)
             return

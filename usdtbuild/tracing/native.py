@@ -23,7 +23,6 @@ _USUAL_RATE = 3_000_000_000  # of processors that don't tell
 
 @lru_cache(maxsize=1)
 def _page() -> int:
-    """Return the address of a page with all of it."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     number = ctypes.c_int

@@ -247,7 +247,6 @@ class _Lowering(NamedTuple):
         return self.with_constant(left, {"<": "<=", ">=": ">"}.get(sign, sign), math.floor(literal))
 
     def position(self, operand: FilterOperand) -> int | None:
-        """Return which operand an argument is; None for a literal."""
         if not operand.name:
             return None
         index = argument_index(self.target, operand.name)
@@ -277,7 +276,6 @@ class _Lowering(NamedTuple):
         return Text(index, sign, start)
 
     def with_number(self, index: int, sign: str, number: float) -> Predicate:
-        """Compare a floating-point number with a constant."""
         if self.is_missing(index):
             return False
         if self.operands[index].place.kind == CONSTANT:
@@ -291,7 +289,6 @@ class _Lowering(NamedTuple):
         return Compare(index, sign, constant, signed=True, floating=True)
 
     def is_floating(self, index: int) -> bool:
-        """Whether an operand is a floating-point number."""
         there = 0 <= index < len(self.operands)
         return there and is_floating(self.target.arguments[index], self.operands[index])
 

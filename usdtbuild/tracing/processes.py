@@ -180,7 +180,6 @@ class Processes:
         self._bury()
 
     def _new_thread(self, tid: int) -> Thread | None:
-        """A thread that a traced one has started."""
         pid = int(status_field(tid, "Tgid") or 0)
         if not pid:
             return None

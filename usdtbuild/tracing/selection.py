@@ -328,7 +328,6 @@ def declared_argument(known: declared.Argument, size: int, *, signed: bool) -> A
 
 
 def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Iterator[Target]:
-    """Yield the wanted functions of a loaded file, each as a target whose one site is its entry, and their returns."""
     from ..functions.exits import Exits
     from ..functions.read import FunctionReader
 

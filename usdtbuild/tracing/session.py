@@ -112,12 +112,10 @@ class _Piece(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many records it has."""
         return len(self.raw) // self.decoder.slot
 
 
 def _pieces(spool: Reader, size: int, decoder: Decoder, processes: Family) -> Iterator[_Piece]:
-    """Yield the next bytes of a spool."""
     for raw in spool.take(size, max(1, _PIECE // decoder.slot) * decoder.slot):
         yield _Piece(decoder.since(raw), decoder, processes, raw)
 
@@ -275,7 +273,6 @@ class Session(Tracer):
             self.warnings.insert(0, DAMAGED)
 
     def _take(self, message: job.Message) -> None:
-        """Take one message."""
         if isinstance(message, (job.Raw, job.Seen, job.Mark, job.Read)):
             self._waiting.append(message)
             self._marks += isinstance(message, job.Mark)
@@ -383,14 +380,12 @@ class Session(Tracer):
         yield self._ready(message.until)
 
     def _ready(self, until: int) -> list[Event]:
-        """Return what has been decoded and is older."""
         self._held.sort(key=itemgetter(0))
         at = bisect_right(self._held, (until,))
         ready, self._held = self._held[:at], self._held[at:]
         return self._stood.told(ready)
 
     def _decode(self, _: int, decoder: Decoder, processes: Family, raw: bytes) -> None:
-        """Make events of a piece, which can be of these processes."""
         if not self._skipping:
             raw = decoder.checked(raw, processes)
         counts = decoder.count(raw)

@@ -107,7 +107,6 @@ class _Values:
             yield from self._value(one.name, one.type, _At(one.place), self._deepest)
 
     def _value(self, name: str, type_: Type, at: _At, depth: int) -> Iterator[tuple[Argument, Operand]]:
-        """Yield the value of a type at a place."""
         if type_.kind in {types.NUMBER, types.REAL}:
             yield self._scalar(name, type_, at)
         elif type_.kind == types.TEXT:
@@ -185,7 +184,6 @@ class _Values:
         return argument, Operand("", size, argument.signed and not floating, floating, self._place(at, size))
 
     def _place(self, at: _At, size: int) -> OperandPlace:
-        """Return where so many bytes are."""
         if at.base:
             return _memory(at.base, at.offset)
         for piece in at.place.pieces if at.place is not None else ():
@@ -202,7 +200,6 @@ def _memory(base: str, displacement: int) -> OperandPlace:
 
 
 def _unknown(name: str, type_: Type | None) -> tuple[Argument, Operand]:
-    """Return an argument that can't be read."""
     argument = Argument(name, type_.spelled if type_ is not None else "?", 8, False, INTEGER)
     return argument, Operand("", 8, False, False, _NOWHERE)
 
@@ -211,7 +208,6 @@ def _unknown(name: str, type_: Type | None) -> tuple[Argument, Operand]:
 
 
 def _written(signature: Signature, calling: Calling, members: int) -> list[list[Any]]:
-    """Return a signature for JSON: its arguments, and its results."""
     values = _Values(calling, members)
     taken = [list(values.of(one)) for one in signature.parameters]
     # Where there are too many values, each parameter that isn't one stands for itself.

@@ -111,7 +111,6 @@ class Writer:
     _end = 0
 
     def _has_room(self) -> bool:
-        """Whether the file system can spare something."""
         system = os.fstatvfs(self._descriptor)
         whole = system.f_blocks * system.f_frsize
         return system.f_bavail * system.f_frsize > min(_SPARED, whole // _SPARED_PART)

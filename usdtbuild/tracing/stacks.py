@@ -115,12 +115,10 @@ class _Space:
         self.known = Learned({}, {})
 
     def mapping(self, address: int) -> Mapping | None:
-        """Return the mapping that an address is in."""
         at = bisect_right(self._starts, address) - 1
         return self.mappings[at] if at >= 0 and address < self.mappings[at].end else None
 
     def is_code(self, address: int) -> bool:
-        """Whether there is code at an address."""
         return self.mapping(address) is not None
 
     def inherit(self, before: _Space) -> None:
@@ -130,7 +128,6 @@ class _Space:
         self.known.frames.update((at, one) for at, one in frames.items() if before.at(at) == self.at(at))
 
     def at(self, address: int) -> tuple[int, tuple[str, int, int]] | None:
-        """Return where and in which file an address is."""
         found = self.mapping(address)
         if found is None or found.file < 0:
             return None

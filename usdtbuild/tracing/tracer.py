@@ -315,7 +315,6 @@ def choose(
 
 
 def _lacking(name: str, wants: Ability, able: list[str]) -> str:
-    """Return what an engine can't do that is asked, and which engines can."""
     missing = wants & ~TRACERS[name].can
     why = next(text for ability, text in _LACKING.items() if ability & missing)
     if name == AUTO:

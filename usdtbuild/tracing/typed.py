@@ -89,7 +89,6 @@ def _with_frame(target: Target) -> Target:
 def _signatures(
     pid: int, module: Module, names: Mapping[int, Wanted], wish: Job, tell: Callable[[str], None]
 ) -> dict[int, Typed | None]:
-    """Return what is known of functions of one file, by address."""
     members = wish.wanted.members
     file = f"{module.build_id}-{members}-{__version__}.json" if module.build_id else ""
     kept = _kept(file) if file else {}
@@ -152,7 +151,6 @@ def _kept(name: str) -> dict[int, Any]:
 
 
 def _keep(name: str, found: Mapping[int, Any]) -> None:
-    """Keep what was found of a file, and of others what was used last."""
     text = json.dumps(found, separators=(",", ":")).encode()
     if len(text) > KEPT:
         return

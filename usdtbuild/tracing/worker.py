@@ -181,7 +181,6 @@ class Worker:
         return self.spool.size - before
 
     def _watched(self, now: int, *, final: bool) -> int:
-        """Take what bpftrace has seen; return the time up to which that is all."""
         kernel = self.processes.arming.kernel
         if kernel is None:
             return now

@@ -83,7 +83,6 @@ def verify(image: Image, expected: dict[str, Provider] | None = None) -> Verifie
 
 
 def _has_entries(image: Image) -> bool:
-    """Whether the file has a table of patchable function entries."""
     from ..functions.table import RELATIVE, STANDARD
 
     return any(image.sections_named(name) for name in (STANDARD, RELATIVE))

@@ -187,7 +187,6 @@ class _Reader:
         return tuple(self.structs.u32.unpack_from(self.data, start + 4 * i)[0] for i in range(count))
 
     def provider(self, index: int) -> tuple[DofProvider, tuple[int, ...]]:
-        """Return the provider in section `index`, and where its probes are."""
         size = layout.PROVIDER_SIZES[self.header.version]
         section = self.section(index, layout.PROVIDER, "the provider")
         if section.size < size:

@@ -128,7 +128,6 @@ def _folders(dynamic: Dynamic, path: str) -> tuple[str, ...]:
 
 
 def _read(name: str, path: str, like: Image) -> Library | None:
-    """Return a library if it is there, and for the same kind of machine."""
     try:
         opened = open_binary(path)
         if opened is None:

@@ -67,7 +67,6 @@ class _Finder:
     # -- stubs -------------------------------------------------------------------------------------------------------
 
     def find_stubs(self) -> None:
-        """Search all code for every form of stub."""
         for slot in self.known.values():
             if slot.in_place:
                 self._add(slot.address, (slot.address,))
@@ -210,7 +209,6 @@ class _Finder:
 
 
 def _matches(form: Form, span: CodeSpan) -> Iterator[tuple[re.Match[bytes], int]]:
-    """Yield every match of a form at an address that stubs can have, with the address."""
     search, at = form.pattern.search, 0
     while True:
         match = search(span.code, at)

@@ -237,7 +237,6 @@ def _page(adrp: int, address: int) -> int:
 
 
 def _slot_sites(span: CodeSpan, is64: bool) -> Iterator[Branch]:
-    """Yield the calls and jumps by a register that was loaded from a slot."""
     from ..stubs import CALL, JUMP, Branch, units
     from ..values import loaded, words_way
 

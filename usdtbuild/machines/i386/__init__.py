@@ -47,7 +47,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    """See `Calls.replace`."""
     if offset < 1 or offset + 4 > len(code):
         return None
     if addend is None:

@@ -54,7 +54,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    """See `Calls.replace`."""
     del nop
     if addend or offset + 4 > len(code):
         return None
@@ -78,7 +77,6 @@ def _replace_pair(first: int, second: int, offset: int, enabled: bool) -> Replac
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-    """See `Calls.stub`."""
     del nop
     if not enabled:
         return _make_stub()
@@ -182,7 +180,6 @@ _KEPT = 1 << 3 | 0x3FF << 22  # sp, fp, s0 to s8
 
 
 def _slot_sites(span: CodeSpan, is64: bool) -> Iterator[Branch]:
-    """Yield the calls and jumps by a register that was loaded from a slot."""
     from ..stubs import CALL, JUMP, Branch, units
     from ..values import loaded, words_way
     from .steps import steps

@@ -60,7 +60,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    """See `Calls.replace`."""
     del nop
     if type_ not in {R_CALL, R_CALL_PLT} or addend or offset + 8 > len(code):
         return None
@@ -76,7 +75,6 @@ def _replace(
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-    """See `Calls.stub`."""
     del nop
     if not enabled:
         return _make_stub()
@@ -203,7 +201,6 @@ _KEPT, _STACK = 1 << 2 | 3 << 8 | 0x3FF << 18, 1 << 2 | 1 << 8  # sp, s0 to s11;
 
 
 def _slot_sites(span: CodeSpan, is64: bool) -> Iterator[Branch]:
-    """Yield the calls and jumps by a register that was loaded from a slot."""
     from ..stubs import CALL, JUMP, Branch, units
     from ..values import Halves, Way, slot_of
     from .steps import steps

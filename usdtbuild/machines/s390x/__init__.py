@@ -43,7 +43,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    """See `Calls.replace`."""
     del nop
     start = offset - 2
     if type_ not in {R_PC32DBL, R_PLT32DBL} or addend != 2 or start < 0 or offset + 4 > len(code):
@@ -66,7 +65,6 @@ def _replace(
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-    """See `Calls.stub`."""
     del nop
     body, place = CODE["read_semaphore" if semaphore else "no"] if enabled else (b"", 0)
     relocations = (StubRelocation(place, R_PC32DBL, 2),) if enabled and semaphore else ()

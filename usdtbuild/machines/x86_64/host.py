@@ -74,14 +74,12 @@ _NUMBERS_OF_CALLS = {
 
 
 def _made(name: str) -> bytes:
-    """Return the code of a template that stands anywhere."""
     made = Code(TEMPLATES)
     made.add(name)
     return made.packed(**_NUMBERS_OF_CALLS)
 
 
 def _way_back() -> WayBack:
-    """Return the code, and where in it its data are."""
     code, at = _made("way_back"), TEMPLATES["way_back"].labels
     begins, name, file, mask, values = (at[one] for one in ("begins", "name", "file", "mask", "values"))
     return WayBack(code[: at["code_ends"]], len(code), begins, name, file, mask, values, _CLOBBERED, _resumed)

@@ -61,7 +61,6 @@ class _State(NamedTuple):
         return place in self.stack if isinstance(place, tuple) else place >= 0 and bool(self.registers >> place & 1)
 
     def without(self, registers: int) -> _State:
-        """Return what is left when registers have been written."""
         stack = self.stack
         if stack and registers & (1 << x86.SP | 1 << x86.BP):
             stack = frozenset(one for one in stack if not registers >> one[0] & 1)
@@ -169,7 +168,6 @@ class Loads:
     # -- instructions ------------------------------------------------------------------------------------------------
 
     def _at(self, address: int) -> tuple[int, Effect, str] | None:
-        """Return length, effect and text of the instruction at an address; None where there is no code."""
         found = self._known.get(address)
         if found is None:
             from ..disassembly import instructions  # loading capstone takes a while

@@ -94,7 +94,6 @@ def effect(mnemonic: str, operands: str, word: int) -> Effect:
 
 
 def _written(bare: str, operands: str, word: int) -> Effect:
-    """Return what an instruction does that writes its first operand, or others."""
     parts = operands.split(", ", 1)
     first = _mask(register(parts[0]))
     if len(parts) == 2:

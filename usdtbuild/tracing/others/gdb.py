@@ -51,7 +51,6 @@ class Driven:
     """A gdb that runs our script, and what it tells."""
 
     def __init__(self, pid: int, wish: Job) -> None:
-        """Start it."""
         theirs, self._tell = os.pipe()
         self._hear, other = os.pipe()
         job = {"pid": pid, "hear": theirs, "tell": other, "string_size": wish.string_size,
@@ -156,7 +155,6 @@ class Gdb(Tracer):
         self.started = time.monotonic_ns()
 
     def _until(self, word: str) -> None:
-        """Wait until gdb has said something, or that it is over."""
         while not self._over and self._wait(_PATIENCE) != word:
             pass
 

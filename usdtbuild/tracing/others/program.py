@@ -206,18 +206,15 @@ class _Block:
             self.lines += write(plan.measures.index(tally.measure), tally, test)
 
     def _loaded(self, number: int) -> str:
-        """Return the line that loads an operand into a variable, as a number of 64 bits."""
         operand = self._operands[number]
         number_ = cast(operand.place.text, operand.size or 8, signed=operand.signed)
         return f"$a{number} = {_kind(operand.signed)}{number_};"
 
     def _map(self, letter: str, place: int) -> str:
-        """Return the name of a map of the measure at a place."""
         self.maps[f"@{letter}{place}"] = None
         return f"@{letter}{place}"
 
     def _tally(self, place: int, tally: Tally) -> Iterator[str]:
-        """Yield lines that add a hit up."""
         keys = [_key(one) for one in (tally.key, tally.second)]
         step = int(tally.measure.step)
         if step and tally.key is not None:
@@ -297,7 +294,6 @@ class _Block:
         yield from _if("$d != 0", taken)
 
     def _counted(self, letter: str, place: int) -> str:
-        """Return the line that counts something of the measure at a place."""
         return f"{self._map(letter, place)}[{self._index}, pid] = count();"
 
 
@@ -357,7 +353,6 @@ def _used(predicate: Predicate, tallies: Sequence[Tally]) -> set[int]:
 
 
 def _key(number: int | None) -> str:
-    """Return what a key is called that `Tally` gives the number of."""
     return f"(int64){_value(number)}"
 
 
@@ -408,7 +403,6 @@ class _Row(NamedTuple):
     hits: int
 
     def _in(self, letter: str) -> int | None:
-        """Return what stands in one of its maps."""
         return self.maps.get(f"@{letter}{self.place}", {}).get(",".join(map(str, self.numbers)))
 
     def add_to(self, table: Table, tally: Tally, operands: Sequence[Operand]) -> None:
@@ -442,7 +436,6 @@ class _Row(NamedTuple):
 
 
 def _numbers(maps: Maps, name: str) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the keys of a map with what stands there."""
     for keys, value in maps.get(name, {}).items():
         yield tuple(map(int, keys.split(","))), value
 

@@ -91,7 +91,6 @@ def _is_module(area: Area, mapped: Sequence[Area]) -> bool:
 
 
 def _stored(pid: int, area: Area, address: int, longest: int) -> Value:
-    """Return a string that stands in a file."""
     mapping = FileMapping(area.start, area.end, False, area.offset, area.inode, area.device)
     size = min(longest, area.end - address)
     try:

@@ -85,7 +85,6 @@ def why_not(_: Job) -> str:
 
 
 def _effective() -> int:
-    """Return the capabilities of this process, a bit each."""
     status = Path("/proc/self/status").read_text("ascii", "replace")
     found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return int(found[1], 16) if found else 0

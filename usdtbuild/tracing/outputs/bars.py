@@ -92,7 +92,6 @@ class Distribution:
 
     @property
     def _classes(self) -> Counter[int]:
-        """The classes that are drawn."""
         if self._step or self._decimal:
             return self._fine
         found: Counter[int] = Counter()

@@ -74,7 +74,6 @@ class By(Table):
                 self._cell(event.target, self._keys.of_event(event)).add(value)
 
     def _cell(self, number: int, shown: str) -> Cell:
-        """Return where a key's hits are added up."""
         group = self._keys.group(number)
         seen = self._seen.setdefault(group, {})
         if shown not in seen and len(seen) >= _MOST_VALUES:

@@ -209,7 +209,6 @@ class _InFile(_Passing):
                              "name a new folder, or one of an earlier trace")  # fmt: skip
 
     def _part(self, name: str) -> IO[bytes]:
-        """Open a file of the folder."""
         return self._opened(f"{self._name.rstrip('/')}/{name}", _FOLDER)
 
     def _opened(self, name: str, how: int) -> IO[Any]:
@@ -274,7 +273,6 @@ def check(wishes: Wishes) -> None:
 
 
 def _check_files(wishes: Wishes) -> None:
-    """Raise UsageError for a file that can't be written so."""
     for name in wishes.files:
         ending = ending_of(name)
         if name == "-":
@@ -289,7 +287,6 @@ def _check_files(wishes: Wishes) -> None:
 
 
 def _check_stacks(wishes: Wishes) -> None:
-    """Raise UsageError for call stacks that nothing shows."""
     if not wishes.stacks or CALLS in wishes.by.split(","):
         return
     tables_too = wishes.counting or wishes.histogram or wishes.sum or wishes.by or wishes.latency or wishes.every

@@ -125,7 +125,6 @@ class Histogram(Table):
         self._stream.flush()
 
     def _drawn(self, number: int, heading: str, lost: str) -> Iterator[str]:
-        """Yield the lines of a target's distribution."""
         (seen,) = self._seen[number].values()
         floating = self._is_floating(number)
         least, most = (self._shown(value, floating=floating) for value in (seen.all.least, seen.all.most))
@@ -173,7 +172,6 @@ class Histogram(Table):
         return sorted(seen.items(), key=lambda row: (-row[1].all.count, row[0]))
 
     def _headings(self) -> dict[int, str]:
-        """Return what the distributions are called, of targets that were hit."""
         groups = dict.fromkeys(self._keys.group(number) for number in self._keys.places)
         hit = [group for group in groups
                if self._odd[group] or any(one.all.count for one in self._seen.get(group, {}).values())]  # fmt: skip

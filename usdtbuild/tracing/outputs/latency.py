@@ -50,7 +50,6 @@ class _Times:
         self.seen, self._classes = Distribution(decimal=True), Counter[int]()
 
     def add(self, lasted: int) -> None:
-        """Add one."""
         self.seen.add(lasted)
         self._classes[class_of(lasted, _BITS)] += 1
 
@@ -65,7 +64,6 @@ class _Times:
         self.seen.take(Cell(cell.count, cell.total / rate, least, most), drawn)
 
     def plus(self, other: _Times) -> None:
-        """Add others."""
         self.seen.plus(other.seen)
         self._classes.update(other._classes)
 
@@ -143,7 +141,6 @@ class Latency(Table):
         return {number: indices for number, indices in places.items() if -1 not in indices}
 
     def _check_key(self, targets: Sequence[Target]) -> None:
-        """Raise UsageError for keys that no two hits have in common."""
         places = {**self._begins, **self._ends}
         for index, name in enumerate(self._key.split(",")):
             kinds = {targets[number].arguments[place[index]].kind: title(targets[number])
@@ -285,7 +282,6 @@ class Latency(Table):
         self._stream.flush()
 
     def _lines(self) -> list[str]:
-        """Return a line for each value, those first that took the most time in all."""
         sorted_, most = self._sorted(), self._top or _ROWS
         shown = [(text, one) for text, one in sorted_[:most]]
         rest = _Times()

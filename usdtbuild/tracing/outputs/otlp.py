@@ -170,7 +170,6 @@ class _Sender:
         self._thread.start()
 
     def take(self, span: Any) -> None:
-        """Queue a span, if there is room."""
         try:
             self._queue.put_nowait(span)
         except queue.Full:

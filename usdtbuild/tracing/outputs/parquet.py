@@ -110,7 +110,6 @@ class Parquet(Hits):
         self.close()
 
     def _groups(self, schema: Any) -> Iterator[Any]:
-        """Yield tables, each of which becomes a row group."""
         waiting: list[Any] = []
         rows = size = 0
         for batch in self._batches():

@@ -121,7 +121,6 @@ class Prometheus(Output):
             yield family
 
     def _values(self) -> Iterator[Any]:
-        """Yield a family for each kind of table."""
         made = self._families
         keyed = made.CounterMetricFamily("usdt_keyed_hits", "Hits by the value of an argument (--by).", labels=_LABELS)
         sums = [  # of no known type, since a sum that may be negative is no summary's
@@ -153,7 +152,6 @@ class Prometheus(Output):
         yield from (one for one in (keyed, *sums, values, times, *quantiles) if one.samples)
 
     def _rows(self) -> Iterator[tuple[tuple[str, str, str], Row]]:
-        """Yield the tables' rows with their labels."""
         if self._report is None:
             return
         for one in self._tables:

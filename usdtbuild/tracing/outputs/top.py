@@ -222,7 +222,6 @@ class _Keys:
         return found.decode("ascii", "ignore")
 
     def close(self) -> None:
-        """Let the terminal be as it was."""
         if self._terminal >= 0:
             termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
             self._terminal = -1

@@ -130,7 +130,6 @@ class _Answers:
         return path[len(root) :] if root and path.startswith(root + "/") else path
 
     def refuse(self, refusal: Refusal) -> None:
-        """Note what is not traced, once."""
         if refusal not in self.refusals:
             self.refusals.append(refusal)
 
@@ -301,7 +300,6 @@ def _open(pid: int, file: MappedFile, path: str) -> Image | None:
 
 
 def _mapped(pid: int, line: str) -> MappedFile:
-    """Return the file of a line of maps, as the plugin has told it."""
     one = next(maps_lines(line.encode("utf-8", "surrogateescape")))
     return mapped_file(pid, one.name, [FileMapping(one.start, one.end, True, one.offset, one.inode, one.device)])
 

@@ -58,7 +58,6 @@ class Process:
     """One process. Without `arm` or `forked` nothing is armed in it. Its methods raise TracerError."""
 
     def __init__(self, program: Holder, thread: str) -> None:
-        """`thread` is what the server calls one of its threads."""
         self.program, self.server = program, program.server
         self.name = process_of(thread)
         self.pid = int(self.name, 16) if self.name else thread_number(thread)
@@ -296,7 +295,6 @@ class PostFixup:
         return len(waiting) < len(pending)
 
     def _learn(self, thread: str, slot: _Slot) -> bool:
-        """Step a thread until its slot is filled; return whether the process is still there."""
         patience = _PATIENCE if len(self.server.threads()) > 1 else _FOR_EVER
         for _ in range(_MOST_STEPS):
             before = self.server.counter(self.server.registers(thread))

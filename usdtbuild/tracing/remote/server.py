@@ -298,7 +298,6 @@ class Server:
 
 
 def _first_of_each(owed: Sequence[tuple[str, int]], most: int) -> tuple[dict[str, int], list[tuple[str, int]]]:
-    """Return one signal for each of at most so many threads, and the rest."""
     now: dict[str, int] = {}
     later = []
     for thread, signal in owed:

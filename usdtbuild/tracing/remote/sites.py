@@ -130,7 +130,6 @@ class Sites:
                     self._passing.add(back)
 
     def _meant(self, watched: Watched, registers: Registers) -> bool:
-        """Whether a target is what is called at its site."""
         return watched.held is None or holds(watched.held, self.stopped, registers, self.server)
 
     def returned(self, address: int, registers: Registers) -> Iterator[tuple[int, tuple[Value, ...]]]:

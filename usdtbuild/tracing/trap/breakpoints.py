@@ -298,7 +298,6 @@ class Breakpoints:
 
 
 def _why_not(code: bytes, address: int) -> str:
-    """Return why there can be no breakpoint at an address with this code; '' if there can."""
     if not code:
         return "its code can't be read"
     if HOST.traps.stands(code):
@@ -367,7 +366,6 @@ def _step(tid: int, address: int, how: int = ptrace.SINGLESTEP) -> ptrace.Stop |
 
 
 def _return(registers: Registers, memory: Memory) -> None:
-    """Let registers be as behind a return."""
     if HOST.registers.link:
         registers[ptrace.PC] = registers[ptrace.INDEX[HOST.registers.link]]
         return

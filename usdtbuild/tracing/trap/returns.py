@@ -137,7 +137,6 @@ class Returns:
         return [(one.target, tuple([read(known, self.memory) for read in one.readers])) for one in reversed(found)]
 
     def _came_from(self, registers: Registers) -> int | None:
-        """Return the address that was returned to."""
         if _LINK:
             return registers[ptrace.INDEX[_LINK]] & _ADDRESS
         return self.memory.word(registers[ptrace.SP] - 8)
