@@ -25,7 +25,6 @@ def write(
 
     `keep` is a symbol that must stay as long as the DOF does.
     """
-    del own
 
     def offset_of(place: RecordedPlace) -> int:
         return place.asks if place.asks and context.dof_system == "oracle" else place.offset

@@ -30,7 +30,6 @@ def write(
 
     It is kept and dropped like any loaded data: the code refers to it, by the relocation that its call has left.
     """
-    del own
     kept = [keep] if keep else []
     entries, targets = [], []
     for place in places:

@@ -24,7 +24,6 @@ def write(
     context: Context, section: SectionIndex, places: Sequence[RecordedPlace], group: int, own: int, keep: int
 ) -> Sequence[int]:
     """Append one `.note.stapsdt` for the sites of `section`, if it has any; return a label on each note."""
-    del own, keep
     places = [place for place in places if not place.stub.enabled]
     if not places:
         return []

@@ -28,7 +28,6 @@ def write(
 
     `own` is the group that the code itself is in, or 0.
     """
-    del keep
     names, alias, offsets = _function_names(context, section, places, group, own)
     data = bytearray()
     relocations: list[NewRelocation] = []

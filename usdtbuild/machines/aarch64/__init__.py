@@ -62,7 +62,6 @@ _REGISTERS = tuple(f"x{i}" for i in range(8))
 
 def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return aarch64 in one of its two data models and byte orders; `flags` say nothing."""
-    del flags
     types = _LP64 if is64 else _ILP32
     # Slots have 8 bytes in either data model; slot 8 is the first on the stack.
     convention = Convention(_REGISTERS, "[sp, {}]", "[sp]", -8 * 8, 8, big=not little)
@@ -70,7 +69,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     def replace(
         code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
     ) -> Replacement | None:
-        del nop
         if addend or offset + 4 > len(code):
             return None
         instruction = word(code, offset, little=True)
@@ -83,7 +81,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     load = (StubRelocation(4, types.page, 0), StubRelocation(8, types.load16, 0))
 
     def stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-        del nop
         if not enabled:
             return _make_stub(words(True, _BTI))
         if not semaphore:
@@ -91,7 +88,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
         return _make_stub(words(True, _BTI, _ADRP, _LDRH), load)
 
     def asking_stub(semaphore: bool, nop: str) -> StandIn:
-        del nop
         answer = words(True, _BTI, _ADRP, _LDRH) if semaphore else words(True, _BTI, _CLEAR)
         asking = answer + words(True, _PUSH, _POINT)
         made = _make_stub(asking + words(True, _NOP, _POP), load if semaphore else ())
@@ -213,7 +209,6 @@ def stubs(code: FileCode) -> LibraryCalls:
     )
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         page = _page(word(match, 2, True), address + match.start(2) - match.start())
         return page + (word(match, 3, True) >> 10 & 0xFFF) * scale
 
@@ -262,7 +257,6 @@ def _steps(is64: bool) -> Callable[[int, int], Step]:
         return lambda value, address: Step(kind, *where(value), (value >> 10 & 0xFFF) * scale)
 
     def pair(value: int, address: int) -> Step:  # ldp: two registers, and with a change of the place a third
-        del address
         changed = 1 << (value >> 5 & 31) if value & 0x00800000 else 0
         return Step(OTHER, -1, 1 << (value & 31) | 1 << (value >> 10 & 31) | changed & ~(1 << 31))
 
@@ -270,12 +264,10 @@ def _steps(is64: bool) -> Callable[[int, int], Step]:
         return lambda value, address: Step(kind, -1, address + 4 * signed(value >> low & (1 << bits) - 1, bits))
 
     def added(value: int, address: int) -> Step:
-        del address
         number = (value >> 10 & 0xFFF) << (12 if value >> 22 & 1 else 0)
         return Step(SUM, *where(value), -number if value >> 30 & 1 else number)
 
     def unsure(value: int, address: int) -> Step:
-        del address
         return Step(OTHER, -1, 1 << (value & 31) & ~(1 << 31))
 
     return decoder(

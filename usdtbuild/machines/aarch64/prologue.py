@@ -12,7 +12,6 @@ _TERMINAL = frozenset({"ret", "retaa", "retab", "br", "b", "braa", "brab", "udf"
 
 def judge(at: int, length: int, mnemonic: str, operands: str) -> Verdict:
     """Say what an instruction that a patch covers means for its copy."""
-    del length
     target = _TARGET.search(operands)
     if mnemonic in ("adr", "adrp") and target:
         goal = int(target.group(1), 0)

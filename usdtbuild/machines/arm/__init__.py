@@ -70,13 +70,11 @@ _CONVENTION = Convention(("r0", "r1", "r2", "r3"), "[sp, #{}]", "[sp]", -4 * 4, 
 
 def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return ARM in either byte order. In big-endian objects instructions are too; the linker turns them for BE8."""
-    del is64, flags
     convention = _CONVENTION._replace(big=not little)
 
     def replace(
         code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
     ) -> Replacement | None:
-        del nop
         if addend is not None or offset + 4 > len(code):
             return None
         if type_ in _ARM_BRANCHES:
@@ -86,11 +84,9 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
         return None
 
     def stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-        del nop
         return _stub_a32(enabled, semaphore, little)
 
     def thumb_stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-        del nop
         return _stub_thumb(enabled, semaphore, little)
 
     return ProbeCalls(
@@ -266,14 +262,12 @@ def stubs(code: FileCode) -> LibraryCalls:
         return (value >> turn | value << (32 - turn)) & 0xFFFFFFFF
 
     def in_steps(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         pc = address + match.start(2) - match.start() + 8
         added = sum(immediate(word(match, group, little)) for group in (2, 3, 4, 5))
         last = word(match, 6, little)
         return (pc + added + (last & 0xFFF) * (1 if last >> 23 & 1 else -1)) & 0xFFFFFFFF
 
     def by_word(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         pc = address + match.start(3) - match.start() + 8
         return (pc + word(match, 5, little)) & 0xFFFFFFFF
 

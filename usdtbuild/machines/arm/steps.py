@@ -93,7 +93,6 @@ def _half(value: int) -> int:
 
 
 def _high_half(value: int, address: int) -> Step:  # movt
-    del address
     return Step(CONSTANT_HIGH, value >> 12 & 15, _half(value) << 16, 16)
 
 
@@ -188,7 +187,6 @@ def _t_half_word(value: int) -> int:
 
 
 def _t_high_half(value: int, address: int) -> Step:  # movt
-    del address
     return Step(CONSTANT_HIGH, value >> 8 & 15, _t_half_word(value) << 16, 16)
 
 

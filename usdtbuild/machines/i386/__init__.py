@@ -36,7 +36,6 @@ _AT_CALL, _BEHIND_RETURN_ADDRESS = _ESP, _ESP._replace(stack=4)
 
 def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return i386; the parameters only exist for machines that come in several kinds."""
-    del is64, little, flags
     return ProbeCalls(
         name="i386", none=R_NONE, absolute=R_32, replace=_replace, stub=_stub, operands=_operands,
         pc_relative=(PlaceRelocation(R_PC32, 0, 0),), pc_relative_bits=32,
@@ -142,7 +141,6 @@ def stubs(code: FileCode) -> LibraryCalls:
     numbered = rb"\xb9.{4}"  # mold's: the slot's number goes into ecx; without endbr32 they end in int3
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
-        del address
         return (base + int.from_bytes(match[1], "little")) & 0xFFFFFFFF
 
     forms = tuple(

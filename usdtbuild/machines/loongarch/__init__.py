@@ -43,7 +43,6 @@ _CONVENTION = Convention(tuple(f"$r{i}" for i in range(4, 12)), "[$r3, {}]", "[$
 
 def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return LoongArch; the parameters only exist for machines that come in several kinds."""
-    del is64, little, flags
     return ProbeCalls(
         name="loongarch64", none=R_NONE, absolute=R_64, absolute32=R_32, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(_CONVENTION, arguments),
@@ -54,7 +53,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    del nop
     if addend or offset + 4 > len(code):
         return None
     instruction = word(code, offset, little=True)
@@ -77,7 +75,6 @@ def _replace_pair(first: int, second: int, offset: int, enabled: bool) -> Replac
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-    del nop
     if not enabled:
         return _make_stub()
     if not semaphore:
@@ -154,7 +151,6 @@ def stubs(code: FileCode) -> LibraryCalls:
     )
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         high, low = word(match, 1, True) >> 5 & 0xFFFFF, word(match, 2, True) >> 10 & 0xFFF
         return address + (signed(high, 20) << 12) + signed(low, 12)
 

@@ -72,7 +72,6 @@ def _page(value: int, address: int) -> Step:
 
 
 def _added(value: int, address: int) -> Step:
-    del address
     register, first = _where(value)
     return Step(SUM, register, first, _low(value)) if first else Step(CONSTANT, register, _low(value))
 
@@ -90,7 +89,6 @@ def _either(value: int, address: int) -> Step:  # or: a move
 
 
 def _unsure(value: int, address: int) -> Step:
-    del address
     return Step(OTHER, -1, 1 << (value & 31))
 
 

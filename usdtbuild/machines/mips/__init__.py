@@ -69,7 +69,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     def replace(
         code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
     ) -> Replacement | None:
-        del nop
         if addend or type_ not in {R_26, R_JALR} or offset + 8 > len(code):
             return None
         instruction, delay = word(code, offset, little), word(code, offset + 4, little)
@@ -82,7 +81,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
         return None
 
     def stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-        del nop
         back = words(little, _NOP, jump | _RA << 21, _NOP)
         if not enabled:
             return StandIn(back, 0, 4)
@@ -194,12 +192,10 @@ def stubs(code: FileCode) -> LibraryCalls:
     start = code.tags.get(3, 0) + code.tags.get(0x7000000A, 0) * size  # DT_PLTGOT, DT_MIPS_LOCAL_GOTNO
 
     def of_symbol(match: re.Match[bytes], address: int, base: int) -> int | None:
-        del address, base
         number = word(match, 3, little) << 16 & 0x7FFF0000 | word(match, 5, little) & 0xFFFF
         return start + (number - first) * size if first <= number < last else None
 
     def of_plt(match: re.Match[bytes], address: int, base: int) -> int:
-        del address, base
         value = signed(word(match, 1, little) << 16 & 0xFFFFFFFF, 32) + low16(word(match, 2, little))
         return value & (0xFFFFFFFFFFFFFFFF if code.is64 else 0xFFFFFFFF)
 

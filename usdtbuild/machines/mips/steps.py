@@ -59,13 +59,11 @@ def _where(value: int) -> tuple[int, int, int]:
 
 
 def _added(value: int, address: int) -> Step:
-    del address
     register, first, number = _where(value)
     return Step(SUM, register, first, number) if first else Step(CONSTANT, register, number)
 
 
 def _summed(value: int, address: int) -> Step:
-    del address
     second, first, _ = _where(value)
     register = value >> 11 & 31
     return Step(SUMS, register, first, second) if first and second else Step(SUM, register, first | second)
@@ -76,7 +74,6 @@ def _either(value: int, address: int) -> Step:  # or: a move
 
 
 def _jumped(value: int, address: int) -> Step:  # jr, jalr
-    del address
     return Step(CALL if value >> 11 & 31 and value & 1 else JUMP, -1, -1)
 
 
@@ -100,7 +97,6 @@ def _unsure(shift: int) -> Callable[[int, int], Step]:
 
 
 def _nothing(value: int, address: int) -> Step:
-    del value, address
     return Step(OTHER)
 
 

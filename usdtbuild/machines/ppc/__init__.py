@@ -83,7 +83,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     def replace(
         code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
     ) -> Replacement | None:
-        del nop
         wanted = {0, None, _PIC_ADDEND} if type_ == R_PLTREL24 else {0, None}
         if type_ not in kind.branches or addend not in wanted or offset + 4 > len(code):
             return None
@@ -95,7 +94,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
         return None
 
     def stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-        del nop
         if not enabled:
             return StandIn(words(little, _NOP, _RETURN), 0, 4)
         if not semaphore:
@@ -233,7 +231,6 @@ def _lazy_64(code: FileCode, *, second: bool) -> Lazy | None:
         return Lazy(lambda number, slot: first + 4 * number, resolver, ((0, "pc"), (0, "r12")))
 
     def entry(number: int, slot: int) -> int:
-        del slot
         # li r0 and a branch; from 32,768 on lis and ori. A slot is a descriptor: code, TOC, environment.
         return first + 8 * min(number, 0x8000) + 12 * max(number - 0x8000, 0)
 
@@ -252,11 +249,9 @@ def _forms_32(code: FileCode) -> tuple[Form, ...]:
     far = pattern(little, Word(0x3D7E0000, 0xFFFF0000), Word(0x816B0000, 0xFFFF0000), *end)
 
     def two(match: re.Match[bytes], address: int, base: int) -> int:
-        del address
         return (base + (word(match, 1, little) << 16) + low16(word(match, 2, little))) & 0xFFFFFFFF
 
     def one(match: re.Match[bytes], address: int, base: int) -> int:
-        del address
         return (base + low16(word(match, 1, little))) & 0xFFFFFFFF
 
     return (
@@ -303,20 +298,16 @@ def _forms_64(code: FileCode) -> tuple[Form, ...]:
     )  # fmt: skip
 
     def from_toc(match: re.Match[bytes], address: int, base: int) -> int:
-        del address
         low = low16(word(match, 3, little)) + low16(word(match, 5, little))
         return base + signed(word(match, 2, little) << 16 & 0xFFFFFFFF, 32) + low
 
     def from_got(match: re.Match[bytes], address: int, base: int) -> int:
-        del address
         return base + signed(word(match, 2, little) << 16 & 0xFFFFFFFF, 32) + low16(word(match, 3, little))
 
     def from_pc(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         return address + signed((word(match, 1, little) & 0x3FFFF) << 16 | word(match, 2, little) & 0xFFFF, 34)
 
     def from_lr(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         place = address + match.start(4) - match.start()
         return place + signed(word(match, 6, little) << 16 & 0xFFFFFFFF, 32) + low16(word(match, 7, little))
 

@@ -45,7 +45,6 @@ _REGISTERS = tuple(f"a{i}" for i in range(8))
 
 def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return RISC-V with registers of 64 or 32 bits; byte order and flags change nothing here."""
-    del little, flags
     slot = 8 if is64 else 4
     convention = Convention(_REGISTERS, "{}(sp)", "0(sp)", -8 * slot, slot, even_stack=True)
     return ProbeCalls(
@@ -60,7 +59,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    del nop
     if type_ not in {R_CALL, R_CALL_PLT} or addend or offset + 8 > len(code):
         return None
     auipc, jalr = word(code, offset, little=True), word(code, offset + 4, little=True)
@@ -75,7 +73,6 @@ def _replace(
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-    del nop
     if not enabled:
         return _make_stub()
     if not semaphore:
@@ -96,7 +93,6 @@ def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     from ..exclusive import Exclusive
     from .steps import branch
 
-    del little
     forms = Exclusive(
         ((0xF9F0607F, 0x1000202F),), ((0xF800607F, 0x1800202F),), lambda value: branch(value & 0xFFFF, value >> 16),
         lambda half: 4 if half & 3 == 3 else 2,
@@ -164,7 +160,6 @@ def stubs(code: FileCode) -> LibraryCalls:
     )
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         high, low = word(match, 1, True), word(match, 2, True)
         return (address + signed(high & 0xFFFFF000, 32) + signed(low >> 20, 12)) & (
             0xFFFFFFFFFFFFFFFF if code.is64 else 0xFFFFFFFF

@@ -117,7 +117,6 @@ def _upper(value: int, address: int) -> Step:
 
 
 def _jalr(value: int, address: int) -> Step:
-    del address
     return Step(CALL if value & 0x80 else JUMP, -1, -1)
 
 

@@ -32,7 +32,6 @@ _CONVENTION = Convention(_REGISTERS, "{}(%r15)", "0(%r15)", 160 - 5 * 8, 8, big=
 
 def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return s390x; the parameters only exist for machines that come in several kinds."""
-    del is64, little, flags
     return ProbeCalls(
         name="s390x", none=R_NONE, absolute=R_64, absolute32=R_32, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(_CONVENTION, arguments), pc_relative=(PlaceRelocation(R_PC64, 0, 0),),
@@ -43,7 +42,6 @@ def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    del nop
     start = offset - 2
     if type_ not in {R_PC32DBL, R_PLT32DBL} or addend != 2 or start < 0 or offset + 4 > len(code):
         return None
@@ -65,7 +63,6 @@ def _replace(
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
-    del nop
     body, place = CODE["read_semaphore" if semaphore else "no"] if enabled else (b"", 0)
     relocations = (StubRelocation(place, R_PC32DBL, 2),) if enabled and semaphore else ()
     return StandIn(body + CODE["nop"][0] + CODE["return"][0], len(body), 16, relocations)
@@ -130,7 +127,6 @@ def stubs(code: FileCode) -> LibraryCalls:
 
     from ..stubs import Form, LibraryCalls
 
-    del code
     # larl %r1, slot; lg %r1, 0(%r1); mold's lgfi %r0, number; br %r1; and behind it GNU ld's lazy part, whose jump in
     # static programs leads to the first stub: basr %r1, %r0; lgf %r1, 12(%r1); jg
     form = re.compile(
@@ -139,7 +135,6 @@ def stubs(code: FileCode) -> LibraryCalls:
     )
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         return address + 2 * signed(int.from_bytes(match[1], "big"), 32)
 
     # R_390_JMP_SLOT; GLOB_DAT; IRELATIVE

@@ -59,7 +59,6 @@ _V8 = Convention(_REGISTERS, "[%sp+{}]", "[%sp]", 68, 4, big=True)
 
 def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return SPARC with registers of 64 or 32 bits; the other parameters change nothing here."""
-    del little, flags
     convention = _V9 if is64 else _V8
     # Before a tail call's `restore` the arguments are still in the registers of the function's own window.
     own_window = convention._replace(registers=tuple(f"%i{i}" for i in range(6)), memory="[%fp+{}]", at_zero="[%fp]")
@@ -76,7 +75,6 @@ def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
     """See `Calls.replace`; `tail` stands for a tail call whose arguments are in %i0...%i5."""
-    del nop
     if type_ not in {R_WDISP30, R_WPLT30} or addend or offset + 8 > len(code):
         return None
     delay = word(code, offset + 4, little=False)
@@ -128,7 +126,6 @@ def _may_move(instruction: int) -> bool:
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
     """See `Calls.stub`. A stub has no window of its own, so its arguments are in %o0...%o5."""
-    del nop
     if not enabled:
         return StandIn(words(False, _NOP, _RETL, _NOP), 0, 4, tail=False)
     if not semaphore:
@@ -213,11 +210,9 @@ def stubs(code: FileCode) -> LibraryCalls:
     )
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         return (address + 4 + (word(match, 7, False) << 32) + word(match, 8, False)) & 0xFFFFFFFFFFFFFFFF
 
     def far_slot(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         return address + 4 + signed(word(match, 4, False) & 0x1FFF, 13)
 
     # R_SPARC_JMP_SLOT; GLOB_DAT; JMP_IREL and IRELATIVE. The branch is call.

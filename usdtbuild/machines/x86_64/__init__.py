@@ -54,7 +54,6 @@ _REGISTERS = {
 
 def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return x86-64, or x32 for a 32-bit object; the other parameters only exist for other machines."""
-    del little, flags
     return ProbeCalls(
         name="x86-64" if is64 else "x32", none=R_NONE, absolute=R_64 if is64 else R_32,
         replace=replace, stub=stub, operands=_operands,
@@ -251,7 +250,6 @@ def stubs(code: FileCode) -> LibraryCalls:
     from ..stubs import Form, Lazy, LibraryCalls
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
-        del base
         group = match.lastindex or 1
         return address + match.end(group) - match.start() + signed(int.from_bytes(match[group], "little"), 32)
 
