@@ -108,6 +108,11 @@ def always(kind: int) -> Callable[[int, int], Step]:
     return lambda value, address: step
 
 
+def unsure(mask: int, *places: int) -> Callable[[int, int], Step]:
+    """Return what says that instructions write the registers whose numbers stand in these places, nobody knows what."""
+    return lambda value, address: Step(OTHER, -1, sum({1 << (value >> place & mask) for place in places}))
+
+
 class Halves:
     """Code in units of two bytes, of which an instruction has one or more.
 

@@ -23,6 +23,7 @@ from ..values import (
     Step,
     always,
     decoder,
+    unsure,
 )  # fmt: skip
 
 TYPE_CHECKING = False
@@ -39,27 +40,28 @@ def steps() -> Callable[[int, int], Step]:
         Form(0x0F000000, 0x0A000000, lambda value, address: Step(BRANCH, -1, _target(value, address))),  # b<condition>
         Form(0x0FFFFFF0, 0x012FFF30, always(CALL)),  # blx register
         Form(0xFFFFFFF0, 0xE12FFF10, always(JUMP)),  # bx
-        Form(0x0E100000, 0x08100000, lambda value, address: _listed(value)),  # ldm
+        Form(0x0E100000, 0x08100000, lambda value, address: _listed(value, value >> 28 == 14)),  # ldm
         Form(0x0E100000, 0x08000000, always(OTHER)),  # stm: sp is its function's place
         Form(0xFF700000, 0xE5100000, lambda value, address: _at_distance(LOAD, value, address)),  # ldr rt, [rn, #]
         Form(0xFF700000, 0xE5000000, lambda value, address: _at_distance(STORE, value, address)),  # str rt, [rn, #]
         Form(0xFFF00FF0, 0xE7900000, lambda value, address: Step(LOADS, *_where(value), value & 15)),  # ldr rt, [rn, r]
-        Form(0x0C300000, 0x04200000, lambda value, address: _unsure(value, 16)),  # str that changes it
+        Form(0x0C300000, 0x04200000, unsure(15, 16)),  # str that changes it
         Form(0x0C100000, 0x04000000, always(OTHER)),  # str
-        Form(0xFFE00FF0, 0xE0800000, _added),
+        Form(0xFFE00FF0, 0xE0800000, lambda value, address: _added(value >> 12 & 15, value, address + 8)),  # add
         Form(0xFFE00000, 0xE2800000, _number),  # add rd, rn, #
         Form(0xFFE00000, 0xE2400000, _number),  # sub rd, rn, #
         Form(0xFFEF0FF0, 0xE1A00000, lambda value, address: Step(SUM, value >> 12 & 15, value & 15)),  # mov
         Form(0xFFF00000, 0xE3000000, lambda value, address: Step(CONSTANT, value >> 12 & 15, _half(value))),  # movw
-        Form(0xFFF00000, 0xE3400000, _high_half),
+        Form(0xFFF00000, 0xE3400000, lambda value, address: Step(
+            CONSTANT_HIGH, value >> 12 & 15, _half(value) << 16, 16)),  # movt
         Form(0x0F900000, 0x03100000, always(OTHER)),  # tst, teq, cmp, cmn of a number
         Form(0x0F900090, 0x01100080, always(OTHER)),  # the same of a register
         Form(0x0F900010, 0x01100000, always(OTHER)),
         Form(0x0F900090, 0x01100010, always(OTHER)),
-        Form(0x0E000000, 0x02000000, lambda value, address: _unsure(value, 12)),  # arithmetic with a number
-        Form(0x0E000010, 0x00000000, lambda value, address: _unsure(value, 12)),  # with a register
-        Form(0x0E000090, 0x00000010, lambda value, address: _unsure(value, 12)),
-        Form(0, 0, lambda value, address: _unsure(value, 12, 16)),
+        Form(0x0E000000, 0x02000000, unsure(15, 12)),  # arithmetic with a number
+        Form(0x0E000010, 0x00000000, unsure(15, 12)),  # with a register
+        Form(0x0E000090, 0x00000010, unsure(15, 12)),
+        Form(0, 0, unsure(15, 12, 16)),
     )  # fmt: skip
 
 
@@ -81,10 +83,10 @@ def _number(value: int, address: int) -> Step:
     return Step(SUM, register, first, found) if first != 15 else Step(CONSTANT, register, address + 8 + found)
 
 
-def _added(value: int, address: int) -> Step:
-    (register, first), last = _where(value), value & 15
+def _added(register: int, value: int, pc: int) -> Step:
+    first, last = value >> 16 & 15, value & 15
     if 15 in {first, last}:
-        return Step(SUM, register, first + last - 15, address + 8)
+        return Step(SUM, register, first + last - 15, pc)
     return Step(SUMS, register, first, last)
 
 
@@ -92,16 +94,8 @@ def _half(value: int) -> int:
     return (value >> 4 & 0xF000) | value & 0xFFF
 
 
-def _high_half(value: int, address: int) -> Step:  # movt
-    return Step(CONSTANT_HIGH, value >> 12 & 15, _half(value) << 16, 16)
-
-
-def _unsure(value: int, *places: int) -> Step:
-    return Step(OTHER, -1, sum({1 << (value >> place & 15) for place in places}))
-
-
-def _listed(value: int) -> Step:
-    return Step(JUMP, -1, -1) if value >> 15 & 1 and value >> 28 == 14 else Step(OTHER, -1, value & 0xFFFF)
+def _listed(value: int, always_run: bool) -> Step:
+    return Step(JUMP, -1, -1) if value >> 15 & 1 and always_run else Step(OTHER, -1, value & 0xFFFF)
 
 
 def _target(value: int, address: int) -> int:
@@ -119,15 +113,16 @@ def thumb_steps() -> Callable[[int, int], Step]:
         Form(0xFFF00000, 0xF8C00000, _t_memory(STORE, 0xFFF)),  # str rt, [rn, #]
         Form(0xFFF00FF0, 0xF8500000, _t_memory(LOADS, 15)),  # ldr rt, [rn, rm]
         Form(0xFBF08000, 0xF2400000, lambda value, address: Step(CONSTANT, value >> 8 & 15, _t_half_word(value))),
-        Form(0xFBF08000, 0xF2C00000, _t_high_half),
-        Form(0xFFF0F0F0, 0xEB000000, _t_added),
-        Form(0xFE500000, 0xE8100000, lambda value, address: _t_listed(value)),  # ldm, pop
+        Form(0xFBF08000, 0xF2C00000, lambda value, address: Step(
+            CONSTANT_HIGH, value >> 8 & 15, _t_half_word(value) << 16, 16)),  # movt
+        Form(0xFFF0F0F0, 0xEB000000, lambda value, address: _added(value >> 8 & 15, value, address + 4)),  # add
+        Form(0xFE500000, 0xE8100000, lambda value, address: _listed(value, True)),  # ldm, pop
         Form(0xFE500000, 0xE8000000, always(OTHER)),  # stm, push
-        Form(0xFE500000, 0xE8400000, lambda value, address: _t_unsure(value & 15)),  # strd, strex
+        Form(0xFE500000, 0xE8400000, unsure(15, 0)),  # strd, strex
         Form(0xFF100000, 0xF8000000, always(OTHER)),  # str and its like
-        Form(0xFE000000, 0xEA000000, lambda value, address: _t_unsure(value >> 8 & 15)),  # arithmetic with registers
-        Form(0xF8008000, 0xF0000000, lambda value, address: _t_unsure(value >> 8 & 15)),  # with a number
-        Form(0, 0, lambda value, address: _t_unsure(value >> 12 & 15, value >> 8 & 15)),
+        Form(0xFE000000, 0xEA000000, unsure(15, 8)),  # arithmetic with registers
+        Form(0xF8008000, 0xF0000000, unsure(15, 8)),  # with a number
+        Form(0, 0, unsure(15, 12, 8)),
     )  # fmt: skip
     narrow = decoder(
         Form(0xFD00, 0x4400, _t_any_register),
@@ -143,19 +138,20 @@ def thumb_steps() -> Callable[[int, int], Step]:
         Form(0xFE00, 0x1800, lambda value, address: Step(SUMS, value & 7, value >> 3 & 7, value >> 6 & 7)),
         Form(0xF800, 0x3000, lambda value, address: Step(SUM, value >> 8 & 7, value >> 8 & 7, value & 0xFF)),
         Form(0xF800, 0x2800, always(OTHER)),  # cmp
-        Form(0xF000, 0x2000, lambda value, address: _t_unsure(value >> 8 & 7)),  # movs
-        Form(0xF000, 0x3000, lambda value, address: _t_unsure(value >> 8 & 7)),  # subs
+        Form(0xF000, 0x2000, unsure(7, 8)),  # movs
+        Form(0xF000, 0x3000, unsure(7, 8)),  # subs
         Form(0xF800, 0x7000, always(OTHER)), Form(0xF800, 0x8000, always(OTHER)),
         Form(0xFE00, 0x5000, always(OTHER)), Form(0xFC00, 0x5400, always(OTHER)),
-        Form(0xF000, 0xA000, lambda value, address: _t_unsure(value >> 8 & 7)),  # adr, add rd, sp, #
+        Form(0xF000, 0xA000, unsure(7, 8)),  # adr, add rd, sp, #
         Form(0xFF00, 0xBD00, always(JUMP)),  # pop with pc
         Form(0xFF00, 0xBC00, lambda value, address: Step(OTHER, -1, value & 0xFF)),
         Form(0xFC00, 0xB400, always(OTHER)), Form(0xFF00, 0xB000, always(OTHER)),
         Form(0xFF00, 0xBF00, always(OTHER)),  # it, nop
         Form(0xF800, 0xC800, lambda value, address: Step(OTHER, -1, value & 0xFF | 1 << (value >> 8 & 7))),  # ldm
-        Form(0xF800, 0xC000, lambda value, address: _t_unsure(value >> 8 & 7)),  # stm
-        Form(0xFF00, 0x4200, lambda value, address: _t_unsure(value & 7) if value & 0xC0 == 0x40 else Step(OTHER)),
-        Form(0, 0, lambda value, address: _t_unsure(value & 7)),
+        Form(0xF800, 0xC000, unsure(7, 8)),  # stm
+        Form(0xFF00, 0x4200, lambda value, address: Step(
+            OTHER, -1, 1 << (value & 7) if value & 0xC0 == 0x40 else 0)),
+        Form(0, 0, unsure(7, 0)),
     )  # fmt: skip
     return lambda value, address: wide(value, address) if value >> 16 else narrow(value, address)
 
@@ -186,27 +182,8 @@ def _t_half_word(value: int) -> int:
     return value >> 4 & 0xF000 | value >> 15 & 0x800 | value >> 4 & 0x700 | value & 0xFF
 
 
-def _t_high_half(value: int, address: int) -> Step:  # movt
-    return Step(CONSTANT_HIGH, value >> 8 & 15, _t_half_word(value) << 16, 16)
-
-
 def _t_memory(kind: int, mask: int) -> Callable[[int, int], Step]:
     return lambda value, address: Step(kind, value >> 12 & 15, value >> 16 & 15, value & mask)
-
-
-def _t_unsure(*registers: int) -> Step:
-    return Step(OTHER, -1, sum({1 << register for register in registers}))
-
-
-def _t_added(value: int, address: int) -> Step:
-    target, first, last = value >> 8 & 15, value >> 16 & 15, value & 15
-    if 15 in {first, last}:
-        return Step(SUM, target, first + last - 15, address + 4)
-    return Step(SUMS, target, first, last)
-
-
-def _t_listed(value: int) -> Step:
-    return Step(JUMP, -1, -1) if value >> 15 & 1 else Step(OTHER, -1, value & 0xFFFF)
 
 
 def thumb_branch(half: int, following: int) -> int | None:

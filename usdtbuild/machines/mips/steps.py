@@ -20,7 +20,9 @@ from ..values import (
     SUMS,
     Form,
     Step,
+    always,
     decoder,
+    unsure,
 )  # fmt: skip
 
 TYPE_CHECKING = False
@@ -33,9 +35,10 @@ _JAL, _J = 0x0C000000, 0x08000000
 def steps() -> Callable[[int, int], Step]:
     """Return what says what an instruction does."""
     return decoder(
-        Form(0xFC00003E, 0x00000008, _jumped),
+        Form(0xFC00003E, 0x00000008, lambda value, address: Step(
+            CALL if value >> 11 & 31 and value & 1 else JUMP, -1, -1)),  # jr, jalr
         Form(0xFC0007FF, 0x00000021, _summed), Form(0xFC0007FF, 0x0000002D, _summed),  # addu, daddu
-        Form(0xFC0007FF, 0x00000025, _either), Form(0xFC000000, 0x00000000, _unsure(11)),
+        Form(0xFC0007FF, 0x00000025, _either), Form(0xFC000000, 0x00000000, unsure(31, 11)),
         Form(0xFC000000, 35 << 26, _memory(LOAD)), Form(0xFC000000, 55 << 26, _memory(LOAD)),  # lw, ld
         Form(0xFC000000, 43 << 26, _memory(STORE)), Form(0xFC000000, 63 << 26, _memory(STORE)),  # sw, sd
         Form(0xFC000000, 9 << 26, _added), Form(0xFC000000, 25 << 26, _added),  # addiu, daddiu
@@ -46,11 +49,11 @@ def steps() -> Callable[[int, int], Step]:
         Form(0xF0000000, 0x50000000, _led(BRANCH)),  # beql to bgtzl
         Form(0xFF000000, 0x45000000, _led(BRANCH)),  # bc1f, bc1t; of release 6 also bc1eqz
         Form(0xFC000000, 50 << 26, _led(JUMP, 26, 1)), Form(0xFC000000, 58 << 26, _led(CALL, 26, 1)),  # bc, balc
-        Form(0xFFE00000, 54 << 26, _compact(JUMP, 1)), Form(0xFFE00000, 62 << 26, _compact(CALL, 1)),  # jic, jialc
+        Form(0xFFE00000, 54 << 26, _compact(JUMP)), Form(0xFFE00000, 62 << 26, _compact(CALL)),  # jic, jialc
         Form(0xFC000000, 54 << 26, _led(BRANCH, 21, 1)), Form(0xFC000000, 62 << 26, _led(BRANCH, 21, 1)),  # beqzc
         # Other stores, and loads of what isn't integers.
-        *(Form(0xFC000000, opcode << 26, _nothing) for opcode in (40, 41, 42, 44, 45, 46, 47, 49, 51, 53, 57, 61)),
-        Form(0, 0, _unsure(16)),
+        *(Form(0xFC000000, opcode << 26, always(OTHER)) for opcode in (40, 41, 42, 44, 45, 46, 47, 49, 51, 53, 57, 61)),
+        Form(0, 0, unsure(31, 16)),
     )  # fmt: skip
 
 
@@ -70,11 +73,7 @@ def _summed(value: int, address: int) -> Step:
 
 
 def _either(value: int, address: int) -> Step:  # or: a move
-    return _summed(value, address) if not value >> 21 & 31 or not value >> 16 & 31 else _unsure(11)(value, address)
-
-
-def _jumped(value: int, address: int) -> Step:  # jr, jalr
-    return Step(CALL if value >> 11 & 31 and value & 1 else JUMP, -1, -1)
+    return _summed(value, address) if not value >> 21 & 31 or not value >> 16 & 31 else unsure(31, 11)(value, address)
 
 
 def _led(kind: int, bits: int = 16, compact: int = 0) -> Callable[[int, int], Step]:
@@ -88,16 +87,8 @@ def _far(kind: int) -> Callable[[int, int], Step]:
     return lambda value, address: Step(kind, -1, (address + 4 & ~0xFFFFFFF) | (value & 0x3FFFFFF) << 2)
 
 
-def _compact(kind: int, compact: int) -> Callable[[int, int], Step]:
-    return lambda value, address: Step(kind, -1, -1, compact)
-
-
-def _unsure(shift: int) -> Callable[[int, int], Step]:
-    return lambda value, address: Step(OTHER, -1, 1 << (value >> shift & 31))
-
-
-def _nothing(value: int, address: int) -> Step:
-    return Step(OTHER)
+def _compact(kind: int) -> Callable[[int, int], Step]:
+    return lambda value, address: Step(kind, -1, -1, 1)
 
 
 def _memory(kind: int) -> Callable[[int, int], Step]:

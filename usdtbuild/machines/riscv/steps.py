@@ -20,6 +20,7 @@ from ..values import (
     Step,
     always,
     decoder,
+    unsure,
 )  # fmt: skip
 
 TYPE_CHECKING = False
@@ -42,7 +43,8 @@ def _wide(is64: bool) -> Callable[[int, int], Step]:
     return decoder(
         Form(0x5F, 0x17, _upper),
         Form(0xFFF, 0x06F, _led(JUMP)), Form(0x7F, 0x6F, always(CALL)),  # jal
-        Form(0x7F, 0x67, _jalr), Form(0x7F, 0x63, _led(BRANCH)),
+        Form(0x7F, 0x67, lambda value, address: Step(CALL if value & 0x80 else JUMP, -1, -1)),  # jalr
+        Form(0x7F, 0x63, _led(BRANCH)),
         Form(0x707F, 0x0013, lambda value, address: Step(
             SUM, value >> 7 & 31, value >> 15 & 31, signed(value >> 20, 12))),  # addi
         Form(0x707F, 0x0003 | doubles, lambda value, address: Step(
@@ -52,10 +54,10 @@ def _wide(is64: bool) -> Callable[[int, int], Step]:
         Form(0xFE00707F, 0x00000033, lambda value, address: Step(
             SUMS, value >> 7 & 31, value >> 15 & 31, value >> 20 & 31)),  # add
         Form(0x7F, 0x07, always(OTHER)),  # loads of what isn't integers
-        Form(0x7F, 0x03, lambda value, address: Step(OTHER, -1, 1 << (value >> 7 & 31))),
+        Form(0x7F, 0x03, unsure(31, 7)),
         Form(0x7F, 0x27, always(OTHER)),
         Form(0x7F, 0x23, always(OTHER)),  # stores
-        Form(0, 0, lambda value, address: Step(OTHER, -1, 1 << (value >> 7 & 31))),
+        Form(0, 0, unsure(31, 7)),
     )  # fmt: skip
 
 
@@ -95,7 +97,7 @@ def _narrow(is64: bool) -> Callable[[int, int], Step]:
         Form(0xC003, 0xC000, always(OTHER)), Form(0xC003, 0xC002, always(OTHER)),
         Form(0xE003, 0x2000, always(OTHER)), Form(0xE003, 0x2002, always(OTHER)),
         Form(0x8003, 0x0000, lambda value, address: Step(OTHER, -1, 1 << (8 + (value >> 2 & 7)))),
-        Form(0, 0, lambda value, address: Step(OTHER, -1, 1 << _target(value))),
+        Form(0, 0, unsure(31, 7)),
     )  # fmt: skip
 
 
@@ -114,10 +116,6 @@ def _led(kind: int) -> Callable[[int, int], Step]:
 def _upper(value: int, address: int) -> Step:
     high = signed(value & 0xFFFFF000, 32)
     return Step(CONSTANT, value >> 7 & 31, high + (0 if value & 0x20 else address))  # lui; auipc
-
-
-def _jalr(value: int, address: int) -> Step:
-    return Step(CALL if value & 0x80 else JUMP, -1, -1)
 
 
 def branch(half: int, following: int) -> int | None:
