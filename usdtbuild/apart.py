@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import ending
-from .errors import InputError, UsdtError
+from .errors import InputError, UsdtError, reason
 from .files import MAPPED_FROM, SHARED, Opened, descriptor_for, refuse_pipe_of_others
 from .limits import ANSWER, ANSWER_MEMORY, FOLDERS
 from .rights import can_be_given_up, give_up, least, nobody, with_way_out
@@ -210,7 +210,7 @@ def _errors_told(path: str) -> Iterator[None]:
 
 
 def _told(path: str, error: OSError) -> InputError:
-    return InputError(path, (error.strerror or str(error)).lower())
+    return InputError(path, reason(error))
 
 
 def _close(descriptor: int) -> None:
@@ -502,5 +502,5 @@ def _answer(read: Callable[[], Any]) -> tuple[str, Any]:
 
 
 def _too_little(error: MemoryError | OSError) -> InputError:
-    what = "cannot allocate memory" if isinstance(error, MemoryError) else (error.strerror or str(error)).lower()
+    what = "cannot allocate memory" if isinstance(error, MemoryError) else reason(error)
     return InputError(_CHILD, what, "it may have a limit (ulimit -a)")

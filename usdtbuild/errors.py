@@ -27,6 +27,26 @@ class InputError(UsdtError):
         super().__init__(f"{one_line(where)}: {what}" + (f"; {cure}" if cure else ""))
 
 
+class Told:
+    """For `with`: what the system refuses there is an InputError about `where`: `what` can't be done, and why."""
+
+    def __init__(self, where: object, what: str = "", cure: str = "") -> None:
+        self._where, self._what, self._cure = where, what, cure
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            start = f"{self._what}: " if self._what else ""
+            raise InputError(str(self._where), start + reason(error), self._cure) from None
+
+
+def reason(error: OSError) -> str:
+    """Return what the system says is wrong."""
+    return (error.strerror or str(error)).lower()
+
+
 class UsageError(UsdtError):
     """The command line contradicts itself."""
 

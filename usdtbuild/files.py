@@ -9,7 +9,7 @@ from __future__ import annotations
 import posix
 from time import monotonic, sleep
 
-from .errors import InputError
+from .errors import InputError, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def _reason(error: OSError) -> str:
-    text = (error.strerror or str(error)).lower()
+    text = reason(error)
     return {"is a directory": "is a directory, not an object"}.get(text, text)
 
 

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from .errors import InputError
+from .errors import InputError, reason
 from .folders import PACKAGE
 from .folders import folder as folder_of
 
@@ -125,7 +125,7 @@ def write(files: Mapping[str, str], folder: Path) -> list[str]:
             with contextlib.suppress(OSError):
                 parent.rmdir()
         if isinstance(error, OSError):
-            raise InputError(str(folder), f"can't be written: {(error.strerror or str(error)).lower()}") from None
+            raise InputError(str(folder), f"can't be written: {reason(error)}") from None
         raise
     return sorted(files)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from .ending import hear, unhear
-from .errors import InputError, UsageError
+from .errors import InputError, Told, UsageError
 from .files import (
     SHARED,
     Destination,
@@ -78,13 +78,10 @@ class Outputs:
         Raises InputError.
         """
         path = self.stage(target)
-        try:
+        with Told(target, "can't be written"):
             descriptor, is_nameless = open_new(path, 0o666)
             if is_nameless:
                 self._nameless.append((os.dup(descriptor), path))
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise InputError(target, f"can't be written: {reason}") from None
         return descriptor
 
     def folder(self, target: str) -> None:
@@ -173,10 +170,9 @@ def _is_written(each: _Staged) -> bool:
 def _give_name(descriptor: int, path: str, *, wanted: bool) -> None:
     """Give a file a name, if that is still wanted, and close it. Raises InputError."""
     try:
-        if wanted:
-            give_name(descriptor, path)
-    except OSError as error:
-        raise InputError(path, f"can't be written: {(error.strerror or str(error)).lower()}") from None
+        with Told(path, "can't be written"):
+            if wanted:
+                give_name(descriptor, path)
     finally:
         os.close(descriptor)
 

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from .errors import InputError, UsageError
+from .errors import InputError, UsageError, reason
 from .text import one_line
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def give_up(user: User | None, *, alone: bool = False) -> None:
         header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
         _check(libc.capset(header, none))
     except OSError as error:
-        why = f"{(error.strerror or str(error)).lower()}, which takes CAP_SETUID and CAP_SETGID"
+        why = f"{reason(error)}, which takes CAP_SETUID and CAP_SETGID"
         raise InputError("rights", f"can't be given up: {why}", _CURE) from None
 
 

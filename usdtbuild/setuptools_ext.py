@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .errors import UsdtError
+from .errors import UsdtError, reason
 from .setuptools_options import (
     ExtensionOptions,
     OptionsError,
@@ -299,6 +299,6 @@ def _told(building: bool = False) -> Any:
         sys.stderr.write(shown(f"{error}\n"))
         raise CompileError(f"{error.diagnostics[0].path} can't be turned into a header") from None
     except OSError as error:
-        raise CompileError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
+        raise CompileError(f"{error.filename}: {reason(error)}") from None
     except UsdtError as error:
         raise (CompileError if building else SetupError)(str(error)) from None

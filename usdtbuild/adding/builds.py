@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, UsdtError
+from ..errors import InputError, UsdtError, reason
 from ..text import shown
 from .recorder import Recorder
 
@@ -284,4 +284,4 @@ class Build:
 
 def _not_run(program: str, error: OSError) -> InputError:
     cure = f"install it (Debian: {_PACKAGES.get(program, program)})"
-    return InputError(program, f"can't be run: {(error.strerror or str(error)).lower()}", cure)
+    return InputError(program, f"can't be run: {reason(error)}", cure)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import Told
 from ..text import diff
 
 
@@ -21,10 +21,8 @@ class ProjectFiles:
         text = self.after.get(path)
         if text is None:
             file = self.root / path
-            try:
+            with Told(file, "can't be read"):
                 text = self.after[path] = file.read_bytes().decode("utf-8", "surrogateescape")
-            except OSError as error:
-                raise InputError(str(file), f"can't be read: {(error.strerror or str(error)).lower()}") from None
             self._before[path] = text
         return text
 

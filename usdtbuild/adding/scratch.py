@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 
 from ..elf.image import MAGIC
-from ..errors import InputError
+from ..errors import InputError, Told
 from ..limits import PROJECT, PROJECT_FILES
 
 _SMALLER = "run this in the folder of a smaller part"
@@ -86,7 +86,7 @@ def copy(root: Path, files: list[str], target: Path) -> None:
     size = 0
     for path in files:
         source, copied = root / path, target / path
-        try:
+        with Told(source, "can't be copied"):
             copied.parent.mkdir(parents=True, exist_ok=True)
             if source.is_symlink():
                 copied.symlink_to(_link(root, source))
@@ -95,8 +95,6 @@ def copy(root: Path, files: list[str], target: Path) -> None:
                 if size > PROJECT:
                     raise InputError(str(root), f"has more than {PROJECT >> 30} GiB, too much to copy", _SMALLER)
                 shutil.copy2(source, copied)
-        except OSError as error:
-            raise InputError(str(source), f"can't be copied: {(error.strerror or str(error)).lower()}") from None
 
 
 def _link(root: Path, link: Path) -> str:

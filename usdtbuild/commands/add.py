@@ -13,7 +13,7 @@ from ..adding.builds import KINDS, find_kind
 from ..adding.plan import Wish, plan
 from ..adding.scratch import ignored
 from ..adding.undo import undo as find_undo
-from ..errors import InputError, UsageError
+from ..errors import InputError, Told, UsageError
 from ..files import write_whole
 from ..new_project import check_provider_name, name_of_folder
 from ..outputs import Outputs
@@ -121,10 +121,8 @@ def _write(changes: ProjectFiles) -> None:
         raise
     for path in (path for path, text in changes.changed().items() if text is None):
         target = changes.root / path
-        try:
+        with Told(target, "can't be removed"):
             target.unlink()
-        except OSError as error:
-            raise InputError(str(target), f"can't be removed: {(error.strerror or str(error)).lower()}") from None
         with contextlib.suppress(OSError):  # the folder of ours, if nothing else is in it
             if target.parent.name == "probes":
                 target.parent.rmdir()
@@ -134,8 +132,6 @@ def _make_parents(folder: Path, made: list[Path]) -> None:
     if folder.is_dir():
         return
     _make_parents(folder.parent, made)
-    try:
+    with Told(folder, "can't be made"):
         folder.mkdir()
-    except OSError as error:
-        raise InputError(str(folder), f"can't be made: {(error.strerror or str(error)).lower()}") from None
     made.append(folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from ..errors import InputError
+from ..errors import InputError, Told
 from ..files import write_whole
 from .say import echo
 
@@ -39,11 +39,9 @@ def command(folder: str, force: bool) -> None:
     DIR is made if it isn't there.
     """
     target = Path(folder, NAME)
-    try:
+    with Told(target, "can't be made"):
         target.parent.mkdir(parents=True, exist_ok=True)
         foreign = target.exists() and not (target.is_file() and b"usdtbuild" in target.read_bytes()[:4096])
-    except OSError as error:
-        raise InputError(str(target), f"can't be made: {(error.strerror or str(error)).lower()}") from None
     if foreign and not force:
         raise InputError(str(target), "is there and isn't ours", "choose another folder, or give --force")
     write_whole(str(target), script().encode("utf-8", "surrogateescape"), 0o777)

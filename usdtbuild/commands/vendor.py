@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from ..errors import InputError, UsageError
+from ..errors import InputError, Told, UsageError
 from ..files import write_whole
 from ..folders import folder as folder_of
 from ..outputs import Outputs
@@ -80,20 +80,16 @@ def command(kind: str, folder: str) -> None:
 
 def _check(path: Path, mark: str) -> None:
     """Raise InputError if there is a file that isn't a copy of ours, which has the text `mark` in it."""
-    try:
+    with Told(path, "can't be read"):
         foreign = path.exists() and not (path.is_file() and mark in path.read_text(errors="replace"))
-    except OSError as error:
-        raise InputError(str(path), f"can't be read: {(error.strerror or str(error)).lower()}") from None
     if foreign:
         raise InputError(str(path), "is there and isn't a copy of ours", "move it away, or choose another folder")
 
 
 def _copy(outputs: Outputs, content: bytes, target: Path) -> None:
     """Write a file, and make the folders above it; one that is right already is left alone. Raises InputError."""
-    try:
+    with Told(target.parent, "can't be made"):
         target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(str(target.parent), f"can't be made: {(error.strerror or str(error)).lower()}") from None
     # Build systems configure anew when a file has a new time.
     if not target.is_file() or target.read_bytes() != content:
         write_whole(outputs.stage(str(target)), content)

@@ -16,7 +16,7 @@ import tempfile
 from typing import IO, TYPE_CHECKING
 
 from .. import limits
-from ..errors import UsdtError
+from ..errors import UsdtError, reason
 from ..provider.describe import plain_name
 from ..text import ELLIPSIS, elide
 
@@ -75,7 +75,7 @@ def _started(program: str, asked: IO[bytes]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen([program], stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, user=user)
     except OSError as error:
-        raise UsdtError(f"{program} can't be run: {(error.strerror or str(error)).lower()}") from None
+        raise UsdtError(f"{program} can't be run: {reason(error)}") from None
 
 
 def _is_mangled(name: str) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..elf.image import MAGIC
-from ..errors import InputError
+from ..errors import InputError, reason
 from ..files import Opened, descriptor_for
 from ..record import NamedTuple
 from ..rights import effective
@@ -126,7 +126,7 @@ def _maps(pid: int) -> bytes:
     except (FileNotFoundError, ProcessLookupError):
         raise InputError(name, "there is no such process", f"a file of this name is given as ./{pid}") from None
     except OSError as error:
-        raise InputError(name, f"can't be read: {(error.strerror or str(error)).lower()}", _cure()) from None
+        raise InputError(name, f"can't be read: {reason(error)}", _cure()) from None
     if not text:
         raise InputError(name, "has no program in memory: it is a kernel thread, or has ended")
     return text
@@ -154,7 +154,7 @@ def read_mapped(descriptor: int, file: MappedFile) -> Opened:
         return Opened(descriptor, file.path)
     except OSError as error:
         os.close(descriptor)
-        raise InputError(file.path, (error.strerror or str(error)).lower()) from None
+        raise InputError(file.path, reason(error)) from None
     except InputError:
         os.close(descriptor)
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from .._version import __version__
-from ..errors import InputError
+from ..errors import InputError, Told
 from ..text import diff, shown
 
 _MOST_LINES = 200  # of a difference; a header that is a different one altogether needn't be shown whole
@@ -13,11 +13,8 @@ _MOST_LINES = 200  # of a difference; a header that is a different one altogethe
 
 def check(path: str, wanted: str, source: str) -> None:
     """Print how a file differs from what it should be. Raises InputError if it does."""
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - the room imports no pathlib
-            found = file.read().decode("utf-8", "backslashreplace").replace("\r\n", "\n")  # as Git may check it out
-    except OSError as error:
-        raise InputError(path, f"can't be compared: {(error.strerror or str(error)).lower()}", _cure(source)) from None
+    with Told(path, "can't be compared", _cure(source)), open(path, "rb") as file:  # noqa: PTH123 - imports no pathlib
+        found = file.read().decode("utf-8", "backslashreplace").replace("\r\n", "\n")  # as Git may check it out
     if found == wanted:
         return
     lines = list(diff(found, wanted, path, f"{path}, made of {source}"))

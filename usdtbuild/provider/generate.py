@@ -13,7 +13,7 @@ import os
 import sys
 
 from .. import files
-from ..errors import InputError, UsageError
+from ..errors import InputError, Told, UsageError
 from ..options import BY_HEADER, FORMATS, one_of
 from ..outputs import Outputs
 from ..record import NamedTuple
@@ -193,8 +193,5 @@ def _holds(path: str, content: bytes) -> bool:
 
 
 def _touch(path: str) -> None:
-    try:
-        with open(path, "ab"):
-            os.utime(path)
-    except OSError as error:
-        raise InputError(path, f"can't be written: {(error.strerror or str(error)).lower()}") from None
+    with Told(path, "can't be written"), open(path, "ab"):
+        os.utime(path)

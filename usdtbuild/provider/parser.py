@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from ..errors import InputError
+from ..errors import InputError, Told
 from ..files import refuse_pipe_of_others
 from ..limits import PROVIDER_FILE
 from .diagnostics import Diagnostic, ParseError, Reports, TooManyProblems, diagnostics
@@ -85,12 +85,9 @@ def _check_kind(descriptor: int, path: str) -> None:
 
 def read_file(path: str) -> bytes:
     """Return a provider file's content. Raises InputError."""
-    try:
-        with open(path, "rb", opener=_opened) as file:
-            _check_kind(file.fileno(), path)
-            data = file.read(PROVIDER_FILE + 1)
-    except OSError as error:
-        raise InputError(path, (error.strerror or str(error)).lower()) from None
+    with Told(path), open(path, "rb", opener=_opened) as file:
+        _check_kind(file.fileno(), path)
+        data = file.read(PROVIDER_FILE + 1)
     check_content(data, path)
     return data
 

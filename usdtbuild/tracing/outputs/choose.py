@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...ending import StandardOutputError
-from ...errors import InputError, UsageError
+from ...errors import InputError, Told, UsageError
 from ..call_report import REPORT, report_json
 from ..measures import CALLS, Measure
 from ..stops import said_of
@@ -52,6 +52,7 @@ ENDINGS = {
     ".pb.gz": Format("pprof", "Pprof", "a profile for pprof", _BYTES),
     ".ctf": Format("ctf", "Ctf", "a folder for babeltrace2 and Trace Compass", _FOLDER),
 }
+_CANT = "can't be written"
 _TEXT_FILE = {"mode": "w", "encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
 TEXT = ("", ".txt", ".log", ".out")  # what would be printed otherwise
 _OWN_TIMES, _TIMES = (
@@ -200,12 +201,10 @@ class _InFile(_Passing):
         """Raise InputError where the folder has files that this trace would be mixed with, or would replace."""
         from .ctf import others  # the one format that is a folder
 
-        try:
+        with Told(self._name, _CANT):
             other = others(Path(self._name))
-        except OSError as error:
-            raise self._failed(error) from None
         if other:
-            raise InputError(self._name, f"can't be written: the folder has files of others ({other})",
+            raise InputError(self._name, f"{_CANT}: the folder has files of others ({other})",
                              "name a new folder, or one of an earlier trace")  # fmt: skip
 
     def _part(self, name: str) -> IO[bytes]:
@@ -216,14 +215,9 @@ class _InFile(_Passing):
         self._streams.append(open(self._files.open(name), **options))  # noqa: SIM115, PTH123
         return self._streams[-1]
 
-    def _failed(self, error: OSError) -> InputError:
-        return InputError(self._name, f"can't be written: {(error.strerror or str(error)).lower()}")
-
     def _each(self, do: Callable[[Output], None]) -> None:
-        try:
+        with Told(self._name, _CANT):
             do(self._output)
-        except OSError as error:
-            raise self._failed(error) from None
 
     def finish(self, report: Report) -> None:
         def finished(output: Output) -> None:

@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputError
+from ...errors import Told
 from ...text import one_line
 from . import COUNTS, KEYS, Output, needs_of
 from .extras import imported
@@ -54,11 +54,8 @@ class Prometheus(Output):
         registry = self._library.CollectorRegistry()
         registry.register(self)
         host, port = address
-        try:
+        with Told(_joined(host, port), "metrics can't be served there"):
             self._server, _ = self._library.start_http_server(port, host, registry)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise InputError(_joined(host, port), f"metrics can't be served there: {reason}") from None
         self.notes = [f"metrics: http://{_joined(*self._server.server_address[:2])}/metrics"]
 
     # -- from the trace ----------------------------------------------------------------------------------------------

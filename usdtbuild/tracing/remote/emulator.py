@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from ...errors import InputError, UsageError
+from ...errors import InputError, UsageError, reason
 from ..errors import TracerError
 from ..spawn import Spawned
 from .packets import Link, connect
@@ -47,7 +47,7 @@ def not_begun(wish: Job, code: int) -> UsdtError:
     except OSError as error:
         found = shutil.which(program) if "/" not in program else None
         cure = f"emulators don't look in PATH: {found}" if found else ""
-        return InputError(program, f"can't be run: {(error.strerror or str(error)).lower()}", cure)
+        return InputError(program, f"can't be run: {reason(error)}", cure)
     why = "that is no program of its machine, or its dynamic linker isn't found (-L DIR)"
     return TracerError(f"{wish.emulator[0]} ended before {program} began (exit code {code}): {why}")
 
