@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from .tracing.job import Job
     from .tracing.model import Report, Target, Value
     from .tracing.sieve import Sieve
-    from .verify import Finding as Found
-    from .verify import Verified
+    from .verify.report import Finding as Found
+    from .verify.report import Verified
 
 __all__ = ["Argument", "Counts", "Finding", "Frame", "Hit", "InputError", "ParseError", "Probe", "Row", "Trace",
            "TracerError", "Unreadable", "UsageError", "UsdtError", "check", "compile_provider", "probes",

@@ -16,7 +16,8 @@ import pytest
 from usdtbuild.elf.image import Image
 from usdtbuild.model import FLOAT, INTEGER, POINTER, Argument, CType, Probe, Provider
 from usdtbuild.provider import describe
-from usdtbuild.verify import NAMES, SEVERITIES, Finding, verify
+from usdtbuild.verify import NAMES, verify
+from usdtbuild.verify.report import SEVERITIES, Finding
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs/commands/verify.md"
 

@@ -182,7 +182,7 @@ def _select(target: str, inspections: Sequence[Inspection], patterns: Sequence[s
 def _why_none(target: str, any_at_all: bool) -> str:
     if any_at_all or process_number(target):
         return ""
-    from ..verify import calls_stubs, is_slim, traces_of_probes
+    from ..verify.building import calls_stubs, is_slim, traces_of_probes
 
     with contextlib.suppress(UsdtError):  # what is damaged was said already
         is_later = any(content.is_bitcode for content in contents(target, lambda _: None))

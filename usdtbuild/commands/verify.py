@@ -13,7 +13,9 @@ from ..elf.image import Image
 from ..errors import UsageError, UsdtError
 from ..inspection.targets import Content, contents, in_folder
 from ..text import one_line, plural
-from ..verify import ERROR, LATER, NAMES, NOTE, WARNING, Finding, FoundAt, Verified, missing_everywhere, verify
+from ..verify import NAMES, missing_everywhere, verify
+from ..verify.building import LATER
+from ..verify.report import ERROR, NOTE, WARNING, Finding, FoundAt, Verified
 from . import checked
 from .as_json import dumped, headed, print_pieces, with_list
 from .progress import progress

@@ -44,7 +44,6 @@ from .table import read_tables
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ..elf.headers import Data
     from ..machines.facts import Entries as Machine
     from .entry import Measured
     from .explain import Explanation
@@ -68,17 +67,10 @@ class ReadOptions(NamedTuple):
     taken: Callable[[], dict[int, list[int]]] | None = None
 
 
-def read_functions(
-    path: str, options: ReadOptions | None = None, memory: ReadMemory | None = None, data: Data | None = None
-) -> FunctionReport:
-    """Return the report about the file at `path`; `memory` reads a running process that has it loaded.
-
-    `data` is the file's content, if the caller has it. Raises InputError if the file can't be read or is damaged.
-    """
-    if data is None:
-        with open_input(path) as opened:
-            data = opened.view
-    return FunctionReader(Image(data, path, FUNCTIONS), options, memory).report
+def read_functions(path: str, options: ReadOptions | None = None) -> FunctionReport:
+    """Return the report about the file at `path`. Raises InputError if it can't be read or is damaged."""
+    with open_input(path) as opened:
+        return FunctionReader(Image(opened.view, path, FUNCTIONS), options).report
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from ..formats import stapsdt
 from ..inspection import probes as look
 from ..model import dashed
 from . import arguments, building, names, records, semaphores, site_table, sites
-from .building import LATER, calls_stubs, is_slim, traces_of_probes
-from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, FoundAt, Subject, Verified
+from .building import LATER
+from .report import ERROR, SEVERITIES, Finding, FoundAt, Subject, Verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,25 +25,6 @@ if TYPE_CHECKING:
     from ..elf.image import Image
     from ..inspection.probes import Inspection
     from ..model import Provider
-
-__all__ = [
-    "CHECKS",
-    "ERROR",
-    "LATER",
-    "NAMES",
-    "NOTE",
-    "SEVERITIES",
-    "WARNING",
-    "Finding",
-    "FoundAt",
-    "Subject",
-    "Verified",
-    "calls_stubs",
-    "is_slim",
-    "missing_everywhere",
-    "traces_of_probes",
-    "verify",
-]  # fmt: skip
 
 CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (
     *building.CHECKS,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fnmatch
 from typing import TYPE_CHECKING
 
-from . import ERROR, verify
+from . import verify
+from .report import ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from . import Finding, Verified
+    from .report import Finding, Verified
 
 # Findings of `verify` that a declaration decides, though they are no errors of the file as such.
 _ALSO = {"argument-mismatch", "declared-type", "semaphore-mixed", "semaphore-shared", "semaphore-value"}
