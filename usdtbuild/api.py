@@ -422,7 +422,6 @@ def _each(several: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
 
 
 def _with_absolute(modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Return patterns of files with those that a relative path stands for."""
     relative = (one for one in modules if "/" in one and not one.startswith(("/", "*")))
     return (*modules, *map(os.path.abspath, relative))
 

@@ -144,7 +144,6 @@ class _Function:
         return found
 
     def _common(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Return the variables that CODE sets for these keywords."""
         from mesonbuild.mesonlib import MachineChoice
 
         wanted.pop("language", None)
@@ -198,7 +197,6 @@ hook_folder = meson.global_build_root() / 'meson-private' / 'usdtbuild'
 
 
 def _program() -> str:
-    """Return the `usdtbuild` beside this program, or else the one on PATH."""
     beside = Path(sys.argv[0]).resolve().with_name("usdtbuild")
     return str(beside) if beside.is_file() else shutil.which("usdtbuild") or "usdtbuild"
 

@@ -212,7 +212,6 @@ class _Search:
         return ProbePlan(self.build.kind, product, [], source.path, place.probe, [provider, header], changes)
 
     def _put(self, changes: ProjectFiles, *, back: bool = False) -> None:
-        """Write the changed files to the copy, or put back what was there."""
         for path, text in changes.changed().items():
             target = self.build.root / path
             target.unlink(missing_ok=True)

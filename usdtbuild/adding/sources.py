@@ -71,7 +71,6 @@ def _statements(masked: str, start: int) -> Iterator[int]:
 
 
 def _end_of_line(masked: str, offset: int) -> int:
-    """Return the end of the line, if nothing else stands on it."""
     line = masked[offset:].partition("\n")[0]
     return offset + (0 if line.strip() else len(line.rstrip("\r")))
 

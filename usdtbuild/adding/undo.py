@@ -45,7 +45,6 @@ def undo(root: Path) -> ProjectFiles:
 
 
 def _find_provider(changes: ProjectFiles, files: list[str]) -> tuple[str, str, str]:
-    """Return the path of the provider file that was written, its provider and its probe."""
     for path in files:
         if path.endswith(".d") and (changes.root / path).is_file():
             text = changes.text(path)

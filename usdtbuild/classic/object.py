@@ -56,8 +56,6 @@ class ClassicRun(NamedTuple):
 
 
 class _Scan:
-    """What is known of the given objects so far."""
-
     def __init__(self, wanted: ClassicRun) -> None:
         self.providers = wanted.providers
         self.prefixes = tuple(
@@ -209,7 +207,6 @@ def _complete(template: ElfObject, scan: _Scan, providers: tuple[Provider, ...])
 
 
 def _report_missing(scan: _Scan, wanted: ClassicRun, warn: Callable[[str], None]) -> None:
-    """Say which providers no object has a site of: a misspelled file name, or a header from another file."""
     if scan.unknown:
         return
     for provider in wanted.providers:
@@ -260,7 +257,6 @@ def _contents(path: str, outputs: Outputs) -> Iterator[tuple[Data, str]]:
 
 
 def _libtool_objects(content: bytes, path: str) -> list[str]:
-    """Return the objects that a `.lo` file names: with and without PIC, as far as they exist."""
     folder = os.path.dirname(path)
     names = []
     for line in content.decode("utf-8", "surrogateescape").split("\n"):

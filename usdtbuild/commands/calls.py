@@ -45,8 +45,6 @@ class _File(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """What the command line asks for."""
-
     patterns: tuple[str, ...]
     libraries: tuple[str, ...]
     sites: bool

@@ -41,8 +41,6 @@ _REGEX_ONLY = re.compile(r"[\^$|()+\\{}]|\.\*|\.\+")
 
 
 class _File(NamedTuple):
-    """One file's report, with what the command line selected of it."""
-
     report: FunctionReport
     functions: list[Function]
     names: dict[str, str]  # mangled -> demangled
@@ -53,8 +51,6 @@ class _File(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """What the command line selects."""
-
     include: list[Match]
     exclude: list[Match]
     min_size: int

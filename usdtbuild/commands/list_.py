@@ -95,8 +95,6 @@ def command(
 
 
 class _Wanted(NamedTuple):
-    """What the command line asks of each file."""
-
     patterns: tuple[str, ...]
     source: bool
     debug_folder: str
@@ -275,7 +273,6 @@ def _source(frames: Sequence[Frame], names: dict[str, str]) -> str:
 
 
 def _short(path: str) -> str:
-    """Return a path as one would write it here, if it is below the current folder."""
     here = f"{Path.cwd()}/"
     return path.removeprefix(here)
 

@@ -28,7 +28,6 @@ _MANY = 8  # more of them are told together where nothing was hit
 
 
 def _nothing_of(wanted: Wanted) -> str:
-    """Return what a program hasn't got, and what shows what it has."""
     asked = {"probes": wanted.probes, "functions": wanted.functions, "library calls": wanted.calls}
     named = {what: patterns for what, patterns in asked.items() if patterns}
     cures = {"probes": "usdtbuild list FILE", "functions": "usdtbuild functions FILE", "library calls": "nm -uD FILE"}

@@ -175,7 +175,6 @@ def _read_options(line: CompilerLine) -> tuple[bool, bool, int]:
 
 
 def _read_other(line: CompilerLine, option: str, value: str) -> None:
-    """Note an option whose value decides what is written where."""
     if option in ("-o", "--output"):
         line.output = value
     elif option == "-working-directory":

@@ -141,7 +141,6 @@ class Promise(NamedTuple):
     origin: str
 
     def __str__(self) -> str:
-        """Return the pair as the compiler's option takes it."""
         return f"{self.n},{self.m}"
 
 

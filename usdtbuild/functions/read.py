@@ -149,7 +149,6 @@ class FunctionReader:
         return self._without_branches(judged, self.promise)
 
     def _read(self, address: int, size: int) -> bytes:
-        """Return the bytes at an address, up to the next place that is taken."""
         index = bisect_left(self.taken, address)
         if index < len(self.taken) and self.taken[index] < address + size:
             size = self.taken[index] - address

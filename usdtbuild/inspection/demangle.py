@@ -198,7 +198,6 @@ def parameter_count(written: str) -> int | None:
 
 
 def _names(written: str, begin: int, at: int) -> bool:
-    """Whether what stands between can be a function's name."""
     last = written[at - 1 : at] if at > begin else ""
     if last.isalnum() or last in {"_", ">", "]", "}"}:
         return True

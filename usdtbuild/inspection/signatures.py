@@ -122,8 +122,6 @@ def _at_top(die: Any) -> Iterator[Any]:
 
 
 class _Reader:
-    """Reads functions of one unit."""
-
     def __init__(self, dwarf: Any, unit: Any, base: int, calling: Calling, is_local: Callable[[int], bool]) -> None:
         self._is_local = is_local
         self.dwarf, self.unit, self._base, self._calling = dwarf, unit, base, calling

@@ -86,7 +86,6 @@ def _bases(image: Image) -> dict[int, int]:
 
 
 def _laid_out(image: Image, bases: dict[int, int]) -> bytes:
-    """Return an object's bytes with its symbols moved to where `bases` puts their sections."""
     content = bytearray(image.data)
     record = image.layout.symbol
     value_at, section_at = (4, 3) if image.is64 else (1, 5)
@@ -136,8 +135,6 @@ def _units_with(dwarf: Any, addresses: Collection[int]) -> Iterator[Any]:
 
 
 class _Unit:
-    """One compilation unit: its line table, its files, and the functions around an address."""
-
     def __init__(self, dwarf: Any, unit: Any, top: Any) -> None:
         self.dwarf, self.unit, self.top = dwarf, unit, top
         self.base = low_address(top)
@@ -145,7 +142,6 @@ class _Unit:
         self.folder = text(top, "DW_AT_comp_dir")
 
     def frames(self, addresses: list[int]) -> dict[int, tuple[Frame, ...]]:
-        """Return the frames of those of `addresses` that the line table knows, the innermost first."""
         rows = self._rows(addresses)
         if not rows:
             return {}

@@ -194,8 +194,6 @@ class Walk:
 
 
 class _Memory:
-    """The copied part of a stack."""
-
     def __init__(self, top: Top) -> None:
         self._start, self._memory = top.pointer, top.memory
 

@@ -74,8 +74,6 @@ def _is_running(process: int) -> bool:
 
 
 class _ObjectStep:
-    """One object's completion."""
-
     def __init__(
         self, settings: Settings, line: CompilerLine, program: str, signals: Signals, path: str, source: Source | None
     ) -> None:

@@ -204,7 +204,6 @@ def joined(first: Template, second: Template) -> Template:
 
 
 def _fill(code: bytearray, at: int, start: int, hole: Hole, value: int) -> None:
-    """Fill a hole of a template that begins at `start` of code that is to stand at an address."""
     offset, kind, name, addend = hole
     offset += start
     try:

@@ -55,7 +55,6 @@ def _comment_text(comment: str) -> str:
 
 
 def _without_margin(text: str) -> str:
-    """Return the text without the indentation that all of its lines have."""
     lines = [line.rstrip(" ") for line in text.split("\n")]
     margin = min((len(line) - len(line.lstrip(" ")) for line in lines if line), default=0)
     return "\n".join(line[margin:] for line in lines)

@@ -45,7 +45,6 @@ def _stability(provider: Provider) -> str:
 
 
 def _anchor(provider: Provider, probe: Probe) -> str:
-    """Return the anchor that Markdown readers make of a probe's heading."""
     return f"{provider.name}{probe.name}".lower()
 
 

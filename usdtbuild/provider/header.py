@@ -460,6 +460,5 @@ def _text(group: str, text: str) -> str:
 
 
 def _escaped(line: str) -> str:
-    """Return a line as a string of the assembler's, in a string of C's."""
     line = line.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n")
     return line.replace("\\", "\\\\").replace('"', '\\"')

@@ -187,7 +187,6 @@ class TypeProblem(Exception):  # noqa: N818 - becomes a diagnostic of the parser
     """
 
     def __init__(self, message: str, instead: CType | None = None, so: str = "") -> None:
-        """Take the sentence, and what stands in for the type where such files are taken all the same."""
         super().__init__(message)
         self.instead, self.so = instead, so
 

@@ -133,7 +133,6 @@ class Usdt:
         hits.extend(seen)
 
     def _job(self, binary: str, probes: Sequence[Target], tracer: str, **more: Any) -> Job:
-        """Return what is asked of a tracer: hits of these probes of one file."""
         names, modules = [probe.title for probe in probes], [glob.escape(os.path.realpath(binary))]
         made = trace(probes=names, modules=modules, engine=tracer or self.tracer, string_size=1024, buffer=64, **more)
         return made.asked.job
@@ -159,7 +158,6 @@ class Usdt:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
 
     def _program(self, name: str, env: Mapping[str, str] | None) -> str:
-        """Return the path of a command's program, looked for as a shell does."""
         import shutil
 
         path = None if env is None else env.get("PATH")

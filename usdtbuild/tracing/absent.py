@@ -174,7 +174,6 @@ def _images(wish: Job, pids: Sequence[int]) -> Iterator[Loaded]:
 
 
 def _names(one: Loaded, rule: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what there is of a kind in a file: the name that is shown, and all that it has."""
     if rule == PROBE_RULE:
         from ..inspection.probes import inspect
 

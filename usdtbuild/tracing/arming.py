@@ -414,7 +414,6 @@ class Arming:
         self.tell_refusals([_of(target, reasons[s.address]) for target, s in left if s.address in reasons])
 
     def _watch(self, process: Process, plan: Plan) -> None:
-        """Let bpftrace watch what it doesn't yet."""
         if self.kernel is None:
             from .others.bpftrace import Kernel
 

@@ -219,7 +219,6 @@ class _Intervals:
         self.show(self._follower.within_limit(report), reading.tables)
 
     def show(self, report: Report, tables: Tables) -> None:
-        """Tell of what has come since then, of hits and tables up to now."""
         before, self._before = self._before or _nothing(report), report
         passed = report._replace(
             counts=_more(report.counts, before.counts), lost=_more(report.lost, before.lost),

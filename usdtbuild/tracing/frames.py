@@ -82,7 +82,6 @@ class Frames:
         return self._cut.take(found) if self._cut is not None else found
 
     def _is_over(self, call: Event, event: Event) -> bool:
-        """Whether a call has ended by the time of another's entry."""
         distance = event.frame[0] - call.frame[0]
         if distance:
             return 0 < distance <= _NEAR

@@ -90,7 +90,6 @@ def library() -> Path:
 
 
 def _shared(path: Path, size: int) -> mmap.mmap:
-    """Make a file of zeros, and return its memory."""
     with path.open("w+b") as file:
         file.truncate(size)
         return mmap.mmap(file.fileno(), size)
@@ -183,7 +182,6 @@ class Inside(Tracer):
         yield from (f"{letter} {one}\n" for letter, one in (("A", cut.begin), ("O", cut.end)) if one)
 
     def _ticks(self) -> tuple[int, int]:
-        """Return how many nanoseconds have passed since the start, and how many ticks of the processor's clock."""
         began, now = self._began or (0, 0), clock.now()
         if now[1] - began[1] < _MEASURED:
             return 10**9, clock.rate()
@@ -288,7 +286,6 @@ class Inside(Tracer):
                 self.warnings.insert(0, DAMAGED)
 
     def _look(self) -> None:
-        """See how many hits have passed that are only counted."""
         self.passed = {}
         if self._programs is not None and self.wish.what == COUNT:
             for point, count in self._programs.counts().items():
@@ -399,7 +396,6 @@ def _argument(text: str) -> Argument:
 
 
 def _values(arguments: Sequence[Argument], raw: Sequence[int], text: bytes) -> tuple[Value, ...]:
-    """Return a record's values: numbers by their types, strings from the bytes behind them."""
     found: list[Value] = []
     at = 0
     for index, argument in enumerate(arguments):

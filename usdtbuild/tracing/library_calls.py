@@ -125,7 +125,6 @@ def _of_c_library(call: Call, versions: bool) -> bool:
 
 
 def _unknown(passing: Passing | None, report: CallReport) -> tuple[Argument, ...]:
-    """Return the arguments of a function that isn't known."""
     count = len(passing.integers) if passing is not None else 0
     return tuple(Argument(f"arg{n}", "", report.address_size, False, POINTER) for n in range(1, count + 1))
 

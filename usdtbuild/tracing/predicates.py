@@ -256,7 +256,6 @@ class _Lowering(NamedTuple):
         return index
 
     def of_text(self, index: int, sign: str, other: FilterOperand) -> Predicate:
-        """Compare a text with a literal: with NULL, with all of it, or with how it begins."""
         name, literal = f"{self.target.arguments[index].name or index} is a string, ", other.literal
         if other.name or sign not in {"==", "!=", "=~", "!~"}:
             raise NotHereError(f"{name}and compared with {other.name or 'what is less or greater'}")

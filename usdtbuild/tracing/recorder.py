@@ -62,7 +62,6 @@ class Recorder:
         return [*found, f"no hit was what --until waits for: {self.until}"] if never else found
 
     def _take(self, engines: Numbered) -> None:
-        """Let the last hits wait to be handed over, those that weren't before."""
         self.is_asked = False
         pieces = self._over + [piece for number, engine in engines for piece in self._pieces(number, engine)]
         self._over = []
@@ -86,7 +85,6 @@ class Recorder:
         return found
 
     def _now(self) -> tuple[int, float]:
-        """Return the time on the clock of records, and how fast that goes."""
         ticks, rate = clock.since(self._begun)
         return ticks, rate * 1e9
 

@@ -82,7 +82,6 @@ class _Standing:
         self._before: dict[int, int] = {}  # by thread, how long those before have lasted
 
     def take(self, message: job.Stood) -> None:
-        """Take stops: since when, and how long they have lasted."""
         for tid, since, lasted in message.stops:
             self._stops.setdefault(tid, deque()).append((since, lasted))
 

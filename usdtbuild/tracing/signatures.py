@@ -51,7 +51,6 @@ def signatures_of(
     from ..inspection.signatures import signatures
 
     def is_local(address: int) -> bool:
-        """Whether no other file may call a function."""
         if not ranks:
             for one in read_symbols(AddressSpace(image)).symbols:
                 ranks[one.address] = min(one.rank, ranks.get(one.address, one.rank))
@@ -91,8 +90,6 @@ class _At(NamedTuple):
 
 
 class _Values:
-    """Makes arguments of what a function takes or returns."""
-
     def __init__(self, calling: Calling, members: int) -> None:
         self._calling, self._deepest = calling, members
 

@@ -94,7 +94,6 @@ class Spans:
     """Pairs hits as they come: an end belongs to the youngest begin of its thread that waits for one."""
 
     def __init__(self, find: Callable[[Sequence[Target]], list[Role]] = find_roles) -> None:
-        """`find` says what hits of targets mean."""
         self._find, self.roles = find, list[Role]()
         self._open: dict[int, list[Event]] = {}  # by thread, the oldest first
         self._waiting: dict[tuple[int, tuple[str, str]], int] = {}

@@ -122,7 +122,6 @@ class _Space:
         return self.mapping(address) is not None
 
     def inherit(self, before: _Space) -> None:
-        """Take over what was known of files that are where they were."""
         rows, frames = before.known
         self.known.rows.update((at, one) for at, one in rows.items() if before.at(at) == self.at(at))
         self.known.frames.update((at, one) for at, one in frames.items() if before.at(at) == self.at(at))
@@ -307,7 +306,6 @@ def learn(given: Given, lines: bool, opened: Callable[[], None] | None) -> Learn
 
 
 def _named(file: _File, addresses: Sequence[int], lines: bool) -> dict[int, tuple[Frame, ...]]:
-    """Return what is at addresses of a file: by its debug information, or else its symbols."""
     from ..inspection.source_lines import find_lines
 
     places = {(0, address - file.bias): address for address in addresses}

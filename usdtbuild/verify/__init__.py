@@ -70,7 +70,6 @@ def _has_entries(image: Image) -> bool:
 
 
 def _entries(image: Image, seen: Inspection) -> list[Finding]:
-    """Return what is wrong with patchable function entries, where the file has a table of them."""
     if not _has_entries(image):
         return []
     from .entries import verify_entries

@@ -76,7 +76,6 @@ def _undefined_stubs(image: Image) -> Iterator[Symbol]:
 
 
 def _called_symbols(image: Image) -> set[int]:
-    """Return the numbers of the symbols that an object's code still refers to."""
     return {
         relocation.symbol
         for section in image.sections
@@ -136,7 +135,6 @@ def _stripped(subject: Subject) -> Iterator[Finding]:
 
 
 def _nothing(subject: Subject) -> Iterator[Finding]:
-    """No sign of any probe in a file that was given to be verified."""
     image, seen = subject.image, subject.seen
     found = seen.probes or seen.providers or image.is_object or image.kind.startswith("ELF file")
     marks = (stapsdt.SECTION, stapsdt.BASE_SECTION, stapsdt.SEMAPHORE_SECTION)

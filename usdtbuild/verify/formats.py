@@ -121,7 +121,6 @@ def _usdt_sites(
     declared: dict[str, dict[str, int]],
     sites: Iterable[tuple[usdt_note.SiteNote, FoundAt]],
 ) -> None:
-    """Add what is wrong with sites, given the number of arguments of each declared probe."""
     names = next(iter(subject.image.sections_named(usdt_note.NAMES_SECTION)), None)
     seen: set[tuple[str, str, int]] = set()
     for note, place in sites:

@@ -28,7 +28,6 @@ _AGAIN = "link the file again; a tool that rewrote it may have damaged it"
 
 
 def _table(subject: Subject) -> Iterator[Finding]:
-    """The table, its way in, and its entries beside the notes."""
     image = subject.image
     sections = [section for section in image.sections_named(site_table.SECTION) if section.size]
     if image.is_object or not sections:
@@ -76,7 +75,6 @@ def _way_in(image: Image, table: ImageSection, damage: Gathered) -> None:
 
 
 def _compared(subject: Subject, entries: list[TableRow]) -> Iterator[Finding]:
-    """Hold the entries against the notes."""
     gathered = Gathered("site-table", ERROR, _AGAIN)
     rebuild = "compile all objects with --site-table, or none"
     noted: dict[tuple[str, int], Record] = {

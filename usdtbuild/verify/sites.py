@@ -82,7 +82,6 @@ def _site_code(subject: Subject) -> Iterator[Finding]:
 
 
 def _inside_others(subject: Subject) -> dict[Location, str]:
-    """Return the sites that lie inside an instruction, with its text, as far as functions are known."""
     image = subject.image
     found: dict[Location, str] = {}
     by_function: dict[tuple[int, int], list[Location]] = {}

@@ -55,8 +55,6 @@ def read_calls(
 
 
 class _Finder:
-    """Looks for the stubs and sites of one file's slots."""
-
     def __init__(self, slots: SlotMap) -> None:
         assert slots.stubs is not None
         self.slots, self.known, self.stubs = slots, slots.slots, slots.stubs

@@ -57,8 +57,6 @@ EF_ABI, ELF_V2 = 3, 2  # e_flags of 64-bit objects
 
 
 class _Kind(NamedTuple):
-    """What one of the three ABIs has for itself."""
-
     name: str
     absolute: int
     branches: frozenset[int]

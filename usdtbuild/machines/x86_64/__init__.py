@@ -125,7 +125,6 @@ def _nop(nop: str) -> bytes:
 
 
 def _answer(landing: bytes, semaphore: bool) -> tuple[bytes, tuple[StubRelocation, ...]]:
-    """Return a stub's beginning, which puts the semaphore into eax, or zero, with its relocations."""
     if not semaphore:
         return landing + CODE["no"][0], ()
     code, place = CODE["read_semaphore"]

@@ -100,7 +100,6 @@ class Loads:
                     yield site
 
     def _follow(self, load: SlotLoad) -> Iterator[Branch]:
-        """Go all ways on from a load, for as long as anything may hold what was loaded."""
         known = _KNOWN.match(self._code.read(load.behind, 8)) if load.register == _AX and self._word == 8 else None
         if known:  # what every program begins and ends with, and needs no disassembler for
             at, kind = load.behind + known.start(1), CALL if known[1] == b"\xff\xd0" else JUMP
@@ -136,7 +135,6 @@ class Loads:
     def _ways(
         self, address: int, behind: int, effect: Effect, state: _State, ways: dict[int, int]
     ) -> Iterator[tuple[int, _State]]:
-        """Yield where an instruction leads, and what holds the slot's word by then."""
         after = state.without(effect.writes)
         if effect.kind == x86.CALL:
             if effect.number == behind:  # whose return address is taken

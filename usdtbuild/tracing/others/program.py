@@ -362,7 +362,6 @@ def _value(number: int | None) -> str:
 
 
 def _divided(value: str, step: int, *, signed: bool) -> Iterator[str]:
-    """Yield lines that set $q to a quotient, rounded down."""
     unsigned = value.replace("(int64)", "(uint64)")
     yield f"$q = (int64)({unsigned} / (uint64){step});"
     if signed:
@@ -406,7 +405,6 @@ class _Row(NamedTuple):
         return self.maps.get(f"@{letter}{self.place}", {}).get(",".join(map(str, self.numbers)))
 
     def add_to(self, table: Table, tally: Tally, operands: Sequence[Operand]) -> None:
-        """Add it to a table, if it had room in all maps."""
         _, _, key, second, part = self.numbers
         signed, _, second_signed = tally.signs(operands)
         if not tally.measure.pair and not signed:  # the key of a pair may be the begin's

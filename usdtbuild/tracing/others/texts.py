@@ -30,7 +30,6 @@ class Texts:
     """Makes values of strings; remembers what processes had mapped, and when that was looked up."""
 
     def __init__(self, longest: int) -> None:
-        """`longest`: at most so many bytes of a string are wanted."""
         self._longest = longest
         self._looks: dict[int, list[tuple[int, list[Area]]]] = {}
 

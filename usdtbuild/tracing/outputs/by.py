@@ -106,7 +106,6 @@ class By(Table):
         self._stream.flush()
 
     def _headings(self) -> dict[int, str]:
-        """Return what the tables are called, of targets that were hit."""
         groups = dict.fromkeys(self._keys.group(one) for one in self._keys.places)
         return self._keys.headings([one for one in groups if self._seen.get(one) or self._odd[one]], self._values)
 
@@ -115,7 +114,6 @@ class By(Table):
         return {heading: self._odd[number] for number, heading in self._headings().items() if self._odd[number]}
 
     def _sorted(self, number: int) -> list[tuple[str, Cell]]:
-        """Return a target's keys, those with the most hits or the greatest sum first."""
         seen = self._keys.written_all(self._seen.get(number, {}))
         return sorted(seen.items(), key=lambda row: (-(row[1].total if self._of else row[1].count), row[0]))
 

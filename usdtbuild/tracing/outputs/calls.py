@@ -24,8 +24,6 @@ _MOST = 1 << 18  # ways through the program
 
 
 class _Way:
-    """A function below one caller."""
-
     __slots__ = ("below", "name", "own", "times", "total", "unseen")
 
     def __init__(self, name: int) -> None:

@@ -65,7 +65,6 @@ class Flame(StacksOutput):
         write(f"</g>\n<script><![CDATA[\n{(page / 'flame.js').read_text('utf-8')}]]></script>\n</svg>\n")
 
     def _boxes(self, root: Node) -> Iterator[_Box]:
-        """Yield what can be seen, outer frames first, from the left to the right."""
         sums = totals(root)
         scale = (_WIDTH - 2 * _MARGIN) / sums[root] if sums[root] else 0.0
         waiting = [("all", root, 0, 0)]

@@ -140,7 +140,6 @@ class Histogram(Table):
             yield f"  {seen.unsorted} values more came when the table was full, and are in no class\n"
 
     def _rows(self, group: int, heading: str, lost: str) -> Iterator[str]:
-        """Yield the lines of a table with a row for each key, those with the most hits first."""
         sorted_, most = self._sorted(group), self._top or _ROWS
         hits = sum(one.all.count for _, one in sorted_)
         values = f"{len(sorted_)} value{'s' * (len(sorted_) != 1)}"

@@ -44,8 +44,6 @@ _BITS = 10  # durations are told apart to 1 part in 1024
 
 
 class _Times:
-    """Durations in nanoseconds, by class and added up."""
-
     def __init__(self) -> None:
         self.seen, self._classes = Distribution(decimal=True), Counter[int]()
 

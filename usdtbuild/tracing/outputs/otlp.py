@@ -60,7 +60,6 @@ class Otlp(Hits):
         self._total = 0
 
     def _roles(self, targets: Sequence[Target]) -> list[Role]:
-        """Return what the hits of each target mean where the probes of pairs are named."""
         assert self._latency is not None
         begin, end = self._latency
         kinds = [BEGIN if is_meant(one, begin) else END if is_meant(one, end) else POINT for one in targets]
@@ -81,7 +80,6 @@ class Otlp(Hits):
                 self._close(event)
 
     def _slot(self, event: Event) -> tuple[int, Value] | None:
-        """Return by what a hit is paired where that is an argument."""
         names = self._names[event.target]
         value = event.values[names.index(self._key)] if self._key in names else MISSING
         return None if value is MISSING else (event.pid, value)
@@ -189,7 +187,6 @@ class _Sender:
                 self.delivered += len(batch)
 
     def finish(self, patience: float = _PATIENCE) -> None:
-        """Wait until all is sent, or for so many seconds."""
         self._is_over = True
         self._thread.join(patience)
         self._exporter.shutdown()

@@ -58,7 +58,6 @@ class Stacks:
     nobody saw the end of (`frames`) has no time of its own."""
 
     def __init__(self, *, calls: bool = False) -> None:
-        """`calls`: count hits by their call stacks."""
         self._calls = calls
         self._targets: Sequence[Target] = ()
         self._roles: list[Role] = []

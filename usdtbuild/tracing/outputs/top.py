@@ -213,7 +213,6 @@ class _Keys:
             tty.setcbreak(self._terminal)
 
     def pressed(self) -> str:
-        """Return those since the last time."""
         if self._terminal < 0 or not select.select([self._terminal], [], [], 0)[0]:
             return ""
         found = os.read(self._terminal, 64)

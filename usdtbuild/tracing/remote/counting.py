@@ -88,7 +88,6 @@ class _Answers:
         self.asked: set[str] = set()
 
     def answer(self, line: str, pid: int) -> bytes:
-        """Return what the plugin must know of a file, by its line of /proc/PID/maps."""
         file = _mapped(pid, line)
         self.asked.add(file.path)
         path = self._name(file.path)

@@ -99,7 +99,6 @@ class Modules:
         return linker
 
     def _arm(self) -> None:
-        """Arm what the standing program has loaded since the last time, and forget what is gone."""
         refused: dict[str, str] = {}
         loaded = list(self.files.loaded(refused))
         there = {(one.image.path, one.bias) for one in loaded}

@@ -26,7 +26,6 @@ class Link:
     """A connection to a server. All methods raise TracerError when it is gone or says what isn't the protocol."""
 
     def __init__(self, connection: socket.socket, name: str) -> None:
-        """`name` is what messages call the other end."""
         self.name = name
         self.end = math.inf  # when the trace should be over, in seconds of time.monotonic()
         self._socket = connection

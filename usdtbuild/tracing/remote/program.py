@@ -131,7 +131,6 @@ class Program:
         return process
 
     def _begun(self, old: Process) -> Process:
-        """A process has become another program, where nothing is left of what was armed."""
         process = self.processes[old.name] = Process(self, f"p{old.name}.0" if old.name else self.server.first.thread)
         process.pid = old.pid
         if old is self.main:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 class _Expected(NamedTuple):
-    """Where a call returns to, and the stack pointer by then."""
-
     address: int
     stack: int
 

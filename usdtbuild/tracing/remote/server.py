@@ -66,7 +66,6 @@ class Machine(NamedTuple):
 
 
 def _packet_size(features: list[str]) -> int:
-    """Return how many bytes a packet may have that a server takes, by its features."""
     for feature in features:
         if found := re.fullmatch("PacketSize=([0-9a-fA-F]{1,8})", feature):
             return min(max(512, int(found[1], 16)), PACKET_SENT)

@@ -142,7 +142,6 @@ class Breakpoints:
         return refusals
 
     def _arm_return(self, target: Target, site: Site, string_size: int) -> None:
-        """Let the call at a site, if that is armed, tell of its return."""
         found = self.armed.get(site.address)
         if found is not None:
             readers = tuple(reader(*one, string_size) for one in zip(target.arguments, site.operands))
@@ -308,7 +307,6 @@ def _why_not(code: bytes, address: int) -> str:
 
 
 def _breakpoint(target: Target, site: Site, before: bytes, string_size: int) -> Breakpoint:
-    """Return what a breakpoint at a site is for, whose code was `before`."""
     readers = tuple(reader(*one, string_size) for one in zip(target.arguments, site.operands))
     floats = any(map(is_float_register, site.operands))
     skip = HOST.traps.skip(before)
