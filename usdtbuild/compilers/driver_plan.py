@@ -20,7 +20,7 @@ def correct(line: CompilerLine, words: list[str]) -> None:
     sources = _sources(commands)
     for source in sources:
         source.position = next((at for at, path in line.inputs if path == source.path), -1)
-    links = any(_is_linker(command) for command in commands)
+    links = any(command[1:2] != ["-cc1"] and not _is_assembler(command) for command in commands)
     if not sources:
         line.action = PASS
     elif links:
@@ -63,10 +63,6 @@ def _sources(commands: list[list[str]]) -> list[Source]:
 def _is_assembler(command: list[str]) -> bool:
     name = command[0][command[0].rfind("/") + 1 :]
     return "-cc1as" in command[1:2] or (command[1:2] != ["-cc1"] and (name == "as" or name.endswith("-as")))
-
-
-def _is_linker(command: list[str]) -> bool:
-    return command[1:2] not in (["-cc1"], ["-cc1as"]) and not _is_assembler(command)
 
 
 def _value(command: list[str], option: str) -> str:

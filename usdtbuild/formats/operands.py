@@ -63,18 +63,16 @@ class _Grammar(NamedTuple):
     constant: re.Pattern[str]
 
 
-def _grammar(register: str, memory: str, constant: str) -> _Grammar:
-    expanded = (
-        text.replace("NUMBER", _NUMBER).replace("NAME", _NAME).replace("REG", register)
-        for text in ("(?P<register>REG)", memory, constant)
-    )
-    return _Grammar(*(re.compile(text, re.ASCII) for text in expanded))
-
-
 @cache
 def _grammar_of(machine: int) -> _Grammar | None:
     known = facts_of(machine)
-    return _grammar(known.operands.register, known.operands.memory, known.operands.constant) if known else None
+    if known is None:
+        return None
+    expanded = (
+        text.replace("NUMBER", _NUMBER).replace("NAME", _NAME).replace("REG", known.operands.register)
+        for text in ("(?P<register>REG)", known.operands.memory, known.operands.constant)
+    )
+    return _Grammar(*(re.compile(text, re.ASCII) for text in expanded))
 
 
 @lru_cache(maxsize=1024)

@@ -178,13 +178,11 @@ class Type:
             self.shape = _scalar(size, INTEGER)
         elif encoding == _FLOAT and size in {2, 4, 8, 16}:
             self.kind = REAL if size in {4, 8} else OTHER
-            x87 = size == 16 and "128" not in self.name and self._is_x86()  # long double, _Float64x, __float80
+            is_x86 = self._die.dwarfinfo.config.machine_arch in {"x64", "x86"}
+            x87 = size == 16 and "128" not in self.name and is_x86  # long double, _Float64x, __float80
             self.shape = _scalar(size, X87 if x87 else FLOAT)
         elif encoding == _COMPLEX and size in {8, 16}:
             self.shape = Shape(size, size // 2, (Part(0, size // 2, FLOAT), Part(size // 2, size // 2, FLOAT)))
-
-    def _is_x86(self) -> bool:
-        return self._die.dwarfinfo.config.machine_arch in {"x64", "x86"}
 
     def _enumeration(self) -> None:
         under = self._types.of(self._die)

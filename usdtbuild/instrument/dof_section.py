@@ -25,11 +25,11 @@ def write(
 
     `keep` is a symbol that must stay as long as the DOF does.
     """
-
-    def offset_of(place: RecordedPlace) -> int:
-        return place.asks if place.asks and context.dof_system == "oracle" else place.offset
-
-    members = [(place.stub, offset_of(place), context.function(section, place.stub, place.offset)) for place in places]
+    is_oracle = context.dof_system == "oracle"
+    members = [
+        (one.stub, (is_oracle and one.asks) or one.offset, context.function(section, one.stub, one.offset))
+        for one in places
+    ]
     little = context.source.layout.little
     described = dof_records.describe(
         context.source.path, members, context.providers, context.dof_system, context.address_size, little

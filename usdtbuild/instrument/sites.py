@@ -248,16 +248,13 @@ def _refuse_mangled(source: ElfObject) -> None:
     while position >= 0:
         start = source.data.rfind(b"\0", table.offset, position) + 1
         name = bytes(source.data[start : source.data.find(b"\0", position, end)])
-        if name.startswith(b"_Z") and b"___" in name and _is_undefined(source, name):
+        is_ours = name.startswith(b"_Z") and b"___" in name
+        if is_ours and any(source.symbol(i).is_undefined for i in find_symbols(source, (name,))):
             raise MangledStubError(
                 f'{source.path}: {name.decode("utf-8", "replace")} is a probe declared without extern "C"; '
                 "include the header that `usdtbuild header` made instead of declaring the probe by hand"
             )
         position = source.data.find(b"__dtrace", position + 1, end)
-
-
-def _is_undefined(source: ElfObject, name: bytes) -> bool:
-    return any(source.symbol(i).is_undefined for i in find_symbols(source, (name,)))
 
 
 def _classify(

@@ -90,16 +90,14 @@ class Sieve:
         """Return those of the hits that pass, a call that waited for its result with its return."""
         tests = self._tests
         if self._call_of:
-            found = [one for event in events for one in self._take_one(event)]
+            found = [one for event in events
+                     for one in (self._returned if event.target in self._call_of else self._hit)(event)]  # fmt: skip
             passed = sorted(found, key=lambda event: event.time)
         else:
             passed = [event for event in events if tests[event.target](event.values, own_of(event))]
         for event in passed:
             self._passed[event.target] += 1
         return passed
-
-    def _take_one(self, event: Event) -> Sequence[Event]:
-        return self._returned(event) if event.target in self._call_of else self._hit(event)
 
     def _hit(self, event: Event) -> list[Event]:
         late = event.target in self._late

@@ -267,9 +267,6 @@ def _steps(is64: bool) -> Callable[[int, int], Step]:
         number = (value >> 10 & 0xFFF) << (12 if value >> 22 & 1 else 0)
         return Step(SUM, *where(value), -number if value >> 30 & 1 else number)
 
-    def unsure(value: int, address: int) -> Step:
-        return Step(OTHER, -1, 1 << (value & 31) & ~(1 << 31))
-
     return decoder(
         Form(0x9F000000, 0x90000000, lambda value, address: Step(CONSTANT, value & 31, _page(value, address))),  # adrp
         Form(0xFFC00000, 0xF9400000 if is64 else 0xB9400000, memory(LOAD)),  # ldr
@@ -284,5 +281,5 @@ def _steps(is64: bool) -> Callable[[int, int], Step]:
         Form(0x3A400000, 0x28400000, pair), Form(0x3A400000, 0x28000000, always(OTHER)),  # ldp; stp
         Form(0x3B200C00, 0x38000000, always(OTHER)),  # str with a distance that isn't scaled, or changes its register
         Form(0x3B400000, 0x39000000, always(OTHER)),  # str of other sizes
-        Form(0, 0, unsure),
+        Form(0, 0, lambda value, address: Step(OTHER, -1, 1 << (value & 31) & ~(1 << 31))),
     )  # fmt: skip

@@ -80,7 +80,7 @@ def _replace(
     delay = word(code, offset + 4, little=False)
     if word(code, offset, little=False) != _CALL:
         return None
-    if _is_restore(delay):
+    if delay & 0xC1F80000 == 0x81E80000:  # restore
         if enabled or _destination(delay):  # the result, or an argument that the restore itself computes
             return None
         return Replacement(offset, words(False, _RET, delay), offset, True)
@@ -97,10 +97,6 @@ def _replace(
 
 def _destination(instruction: int) -> int:
     return instruction >> 25 & 31
-
-
-def _is_restore(instruction: int) -> bool:
-    return instruction & 0xC1F80000 == 0x81E80000
 
 
 def _saved_return_address(instruction: int) -> int:

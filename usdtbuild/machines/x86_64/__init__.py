@@ -76,7 +76,9 @@ def replace(
         if before == 0xE9:
             return from_table("tail", offset - 1, enabled, nop)
         if offset >= 2 and code[offset - 2] == 0x0F and before & 0xF0 == 0x80:
-            return _conditional(before & 0x0F, offset - 2, enabled)
+            rest, site = CODE["enabled_conditional" if enabled else "probe_conditional"]
+            opposite = bytes((0x70 | before & 0x0F ^ 1, 4))
+            return Replacement(offset - 2, opposite + rest, offset - 2 + site, True)
     elif type_ in _THROUGH_GOT and offset >= 2 and code[offset - 2] == 0xFF:
         if before == 0x15:
             return from_table("got_call", offset - 2, enabled, nop)
@@ -106,11 +108,6 @@ def from_table(form: str, start: int, enabled: bool, nop: str) -> Replacement:
     """Return the replacement of one form of branch, whose instruction begins at `start`."""
     code, site = CODE[f"{'enabled' if enabled else 'probe'}_{form}_{SAFE if nop == NOP10 else nop}"]
     return Replacement._make((start, code, start + site, form in _TAILS, (), ()))
-
-
-def _conditional(condition: int, start: int, enabled: bool) -> Replacement:
-    rest, site = CODE["enabled_conditional" if enabled else "probe_conditional"]
-    return Replacement(start, bytes((0x70 | condition ^ 1, 4)) + rest, start + site, True)
 
 
 def stub(enabled: bool, semaphore: bool, nop: str, landing: bytes = _LANDING_PAD) -> StandIn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from ...errors import UsageError
@@ -134,8 +135,7 @@ class Histogram(Table):
         if not floating:
             parts = "  ".join(f"p{100 * part:g} {seen.quantile(part)}" for part in _QUANTILES)
             yield f"  {parts}  max {most}\n"
-        bound = _bound if self._measure.step else _power
-        yield from (f"{line}\n" for line in seen.lines(bound))
+        yield from (f"{line}\n" for line in seen.lines(partial(_bound, digits=15 if self._measure.step else 6)))
         if seen.unsorted:
             yield f"  {seen.unsorted} values more came when the table was full, and are in no class\n"
 
@@ -193,16 +193,10 @@ class Histogram(Table):
         return found
 
 
-def _bound(value: float) -> str:
-    return str(value) if isinstance(value, int) and abs(value) <= _GREATEST else _short(value, 15)
-
-
-def _power(value: float) -> str:
-    return str(value) if abs(value) <= _GREATEST else _short(value, 6)
-
-
-def _short(value: float, digits: int) -> str:
+def _bound(value: float, digits: int = 15) -> str:
     """Return a number with so many digits that count; 2^1024, a bound of the greatest, is no floating-point number."""
+    if isinstance(value, int) and abs(value) <= _GREATEST:
+        return str(value)
     try:
         return f"{float(value):.{digits}g}"
     except OverflowError:
