@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from ..formats.operands import CONSTANT, MEMORY, REGISTER
 from .model import FLOAT, MISSING, STACK, STRING, Unreadable, string
 
 if TYPE_CHECKING:
@@ -46,6 +47,38 @@ def number(argument: Argument, operand: Operand, bits: int) -> int | float:
         value: float = struct.unpack("<f" if size == 4 else "<d", bits.to_bytes(size, "little"))[0]
         return value
     return bits - (1 << 8 * size) if operand.signed and bits >> 8 * size - 1 else bits
+
+
+def raw(
+    operand: Operand,
+    register: Callable[[str], Callable[[RegistersT], int | None]],
+    word: Callable[[MemoryT, int, int], int | None],
+) -> Callable[[RegistersT, MemoryT], int | None]:
+    """Return a function that gives the bits of an operand; None where they can't be had.
+
+    `register` returns what gives the value of the register of a name; `word` gives so many bytes at an address.
+    """
+    place, size = operand.place, operand.size or 8
+    if place.kind == CONSTANT:
+        return lambda _registers, _memory: place.displacement
+    if place.kind == REGISTER:
+        get = register(place.register)
+        return lambda registers, _: None if (found := get(registers)) is None else found >> place.displacement
+    if place.kind != MEMORY or place.symbol:
+        return lambda _registers, _memory: None
+    named = ((place.base, 1), (place.index_register, place.scale))
+    parts = [(register(name), scale) for name, scale in named if name]
+
+    def read(registers: RegistersT, memory: MemoryT) -> int | None:
+        address = place.displacement
+        for part, scale in parts:
+            found = part(registers)
+            if found is None:
+                return None
+            address += found * scale
+        return word(memory, address, size)
+
+    return read
 
 
 def reader(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from .. import arguments
 from ..arguments import is_floating
+from .server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ...machines.facts import Stopped
     from ..model import Argument, Held, Value
     from .registers import Registers
-    from .server import Server
 
     Reader = Callable[[Registers, Server], Value]
     Raw = Callable[[Registers, Server], "int | None"]
@@ -25,7 +24,8 @@ def reader(argument: Argument, operand: Operand, stopped: Stopped, string_size: 
     """Return a function that reads one argument of a stopped thread."""
     # Of a double in two registers a record names one, and half a floating-point number says nothing.
     half = is_floating(argument, operand) and operand.size == 4 and "double" in argument.type
-    return arguments.reader(argument, operand, _nothing if half else _raw(operand, stopped), string_size)
+    bits: Raw = (lambda _registers, _server: None) if half else _raw(operand, stopped)
+    return arguments.reader(argument, operand, bits, string_size)
 
 
 def holds(held: Held, stopped: Stopped, registers: Registers, server: Server) -> bool:
@@ -54,36 +54,8 @@ def _register(spelling: str, stopped: Stopped) -> Callable[[Registers], int | No
     return get
 
 
-def _nothing(_registers: Registers, _server: Server) -> None:
-    """Say that bits can't be had."""
-
-
 def _raw(operand: Operand, stopped: Stopped) -> Raw:
-    """Return a function that gives the bits of an operand; None where they can't be had."""
-    place, size = operand.place, operand.size or 8
-    if place.kind == CONSTANT:
-        return lambda _registers, _server: place.displacement
-    if place.kind == REGISTER:
-        get = _register(place.register, stopped)
-        return lambda registers, _server: None if (found := get(registers)) is None else found >> place.displacement
-    if place.kind != MEMORY or place.symbol:
-        return _nothing
-    parts = [
-        (_register(name, stopped), scale)
-        for name, scale in ((place.base, 1), (place.index_register, place.scale))
-        if name
-    ]
-
-    def read(registers: Registers, server: Server) -> int | None:
-        address = place.displacement
-        for part, scale in parts:
-            found = part(registers)
-            if found is None:
-                return None
-            address += found * scale
-        return server.number(address, size)
-
-    return read
+    return arguments.raw(operand, lambda name: _register(name, stopped), Server.number)
 
 
 class Watched(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...formats.operands import CONSTANT, MEMORY, REGISTER
+from ...formats.operands import REGISTER
 from .. import arguments
 from ..hosts import HOST
 from ..ptrace import FLOATS, INDEX, NAMES
@@ -49,33 +49,17 @@ def is_float_register(operand: Operand) -> bool:
 
 
 def _raw(operand: Operand) -> Callable[[Registers, Memory], int | None]:
-    """Return a function that gives the bits of an operand; None where they can't be had."""
-    place, size = operand.place, operand.size or 8
-    if place.kind == CONSTANT:
-        return lambda _registers, _memory: place.displacement & _MASK
-    if is_float_register(operand):
-        position = len(NAMES) + FLOATS.index(_REGISTERS.float_part(place.register))
-        return lambda registers, _memory: registers[position] >> place.displacement
-    if place.kind == REGISTER:
-        if place.register in _REGISTERS.zero:
-            return lambda _registers, _memory: 0
-        found = _REGISTERS.part(place.register)
-        if found is None:
-            return lambda _registers, _memory: None
-        index, shift = INDEX[found[0]], found[1] + place.displacement
-        return lambda registers, _memory: registers[index] >> shift
-    if place.kind != MEMORY or place.symbol:
-        return lambda _registers, _memory: None
-    parts = []
-    for name, scale in ((place.base, 1), (place.index_register, place.scale)):
-        known = _REGISTERS.part(name) if name else None
-        if name and known is None:
-            return lambda _registers, _memory: None
-        if known is not None:
-            parts.append((INDEX[known[0]], scale))
+    return arguments.raw(operand, _register, lambda memory, address, size: memory.word(address & _MASK, size))
 
-    def read(registers: Registers, memory: Memory) -> int | None:
-        address = place.displacement + sum(registers[index] * scale for index, scale in parts)
-        return memory.word(address & _MASK, size)
 
-    return read
+def _register(name: str) -> Callable[[Registers], int | None]:
+    if name in _REGISTERS.zero:
+        return lambda _: 0
+    if floating := _REGISTERS.float_part(name):
+        position = len(NAMES) + FLOATS.index(floating)
+        return lambda registers: registers[position]
+    found = _REGISTERS.part(name)
+    if found is None:
+        return lambda _: None
+    index, shift = INDEX[found[0]], found[1]
+    return lambda registers: registers[index] >> shift
