@@ -259,9 +259,7 @@ __asm__(
 	".pushsection .text.live_arm64,\"ax\",@progbits\n"
 	".balign 16\n"
 	/* A site was hit. x16 is the point; the trampoline has saved x15, x16, x17 and x30. Everything that a C function may change is kept. */
-	".globl live_arm64_hit\n.hidden live_arm64_hit\n.type live_arm64_hit,@function\n"
-	"live_arm64_hit:\n"
-	"	.cfi_startproc\n"
+	LIVE_FUNCTION("live_arm64_hit")
 	"	.cfi_undefined x30\n"
 	"	hint 34\n" /* bti c: it is called through a register */
 	"	sub sp, sp, 704\n"
@@ -280,14 +278,11 @@ __asm__(
 	"	ldp x29, x30, [sp, 144]\n"
 	"	add sp, sp, 704\n"
 	"	ret\n"
-	"	.cfi_endproc\n"
-	".size live_arm64_hit,.-live_arm64_hit\n"
+	LIVE_END("live_arm64_hit")
 
 	/* A function is entered. As before, but flags are dead; x30 of the function's is the trampoline's [sp, 24], and x17 comes back as the
 	 * thunk or 0. */
-	".globl live_arm64_enter\n.hidden live_arm64_enter\n.type live_arm64_enter,@function\n"
-	"live_arm64_enter:\n"
-	"	.cfi_startproc\n"
+	LIVE_FUNCTION("live_arm64_enter")
 	"	.cfi_def_cfa sp, 32\n" /* as if the function's caller had called us */
 	"	.cfi_offset x30, -8\n"
 	"	hint 34\n"
@@ -313,14 +308,11 @@ __asm__(
 	"	ldr x30, [sp, 160]\n"
 	"	add sp, sp, 704\n"
 	"	ret\n"
-	"	.cfi_endproc\n"
-	".size live_arm64_enter,.-live_arm64_enter\n"
+	LIVE_END("live_arm64_enter")
 
 	/* A body returned to the thunk that x16 tells. Its results are kept, and the real return address is gone to as if by the body's own
 	 * return. */
-	".type live_arm64_leave,@function\n"
-	"live_arm64_leave:\n"
-	"	.cfi_startproc\n"
+	LIVE_LOCAL("live_arm64_leave")
 	"	.cfi_undefined x30\n"
 	"	sub sp, sp, 704\n"
 	"	live_arm64_general stp\n"
@@ -337,28 +329,21 @@ __asm__(
 	"	ldr x29, [sp, 144]\n"
 	"	add sp, sp, 704\n"
 	"	ret\n"
-	"	.cfi_endproc\n"
-	".size live_arm64_leave,.-live_arm64_leave\n"
+	LIVE_END("live_arm64_leave")
 
 	/*
 	 * Thunks: `call` the body, which so returns as predictors and guarded control stacks expect. The first 16 bytes of a page hold how far
 	 * the page's return addresses are from it. Unwinders find a thunk's by that: with A the address in it, without a signature in its upper
 	 * bits, at (A & -4096) + *(A & -4096) + (A & 0xff0). As on x86-64 the frame is marked as a signal's, and gets the address of the call.
 	 */
-	".balign 4096\n"
-	".globl live_thunks\n.hidden live_thunks\n"
-	"live_thunks:\n"
-	"	.cfi_startproc\n"
-	"	.cfi_signal_frame\n"
-	"	.cfi_def_cfa sp, 0\n"
-	"	.cfi_escape 0x16,30,25, 0x8e,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0e,0,0xf0,0xff,0xff,0xff,0xff,0,0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, "
-	"0x34, 0x1c\n"
 	LIVE_THUNKS(
+		"	.cfi_def_cfa sp, 0\n"
+		"	.cfi_escape 0x16,30,25, 0x8e,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0e,0,0xf0,0xff,0xff,0xff,0xff,0,0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, "
+		"0x34, 0x1c\n",
 		"	hint 34\n" /* bti c */
 		"	blr x16\n"
 		"	adr x16, .\n"
 		"	b live_arm64_leave\n")
-	"	.cfi_endproc\n"
 	".popsection\n");
 
 #endif

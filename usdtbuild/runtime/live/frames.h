@@ -55,9 +55,14 @@ typedef struct live_return {
 
 /*
  * The rows of all thunks, for the machine's assembly: before the 255 of a page, which each are `code` of 16 bytes, how far its return
- * addresses are from there. In `code`, live_returns+live_place is its own.
+ * addresses are from there. In `code`, live_returns+live_place is its own. `unwinding` are the directives for all.
  */
-#define LIVE_THUNKS(code) \
+#define LIVE_THUNKS(unwinding, code) \
+	".balign 4096\n" \
+	".globl live_thunks\n.hidden live_thunks\n" \
+	"live_thunks:\n" \
+	"	.cfi_startproc\n	.cfi_signal_frame\n" \
+	unwinding \
 	".set live_place, 0\n" \
 	".rept 16\n" \
 	"	.quad live_returns+live_place-.\n" \
@@ -67,7 +72,13 @@ typedef struct live_return {
 	code \
 	"	.set live_place, live_place+16\n" \
 	"	.endr\n" \
-	".endr\n"
+	".endr\n" \
+	"	.cfi_endproc\n"
+
+/* A function in assembly; LIVE_LOCAL: that no other file calls. */
+#define LIVE_LOCAL(name) ".type " name ",@function\n" name ":\n	.cfi_startproc\n"
+#define LIVE_FUNCTION(name) ".globl " name "\n.hidden " name "\n" LIVE_LOCAL(name)
+#define LIVE_END(name) "	.cfi_endproc\n.size " name ",.-" name "\n"
 
 LIVE_HIDDEN extern live_return live_returns[LIVE_FRAME_COUNT];
 LIVE_HIDDEN extern const char live_thunks[];

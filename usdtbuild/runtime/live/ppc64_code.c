@@ -42,9 +42,7 @@ __asm__(
 	".machine push\n	.machine power8\n"
 	".balign 16\n"
 	/* A site was hit; r11 is the point, r12 our address. */
-	".globl live_ppc64_hit\n.hidden live_ppc64_hit\n.type live_ppc64_hit,@function\n"
-	"live_ppc64_hit:\n"
-	"	.cfi_startproc\n"
+	LIVE_FUNCTION("live_ppc64_hit")
 	"	.cfi_undefined lr\n"
 	"	stdu 1,-1088(1)\n"
 	"	ld 10,1216(1)\n" /* the trampoline's 128 */
@@ -58,13 +56,10 @@ __asm__(
 	"	ld 10,1256(1)\n	mtctr 10\n" /* the trampoline's 168 */
 	"	addi 1,1,1088\n"
 	"	blr\n"
-	"	.cfi_endproc\n"
-	".size live_ppc64_hit,.-live_ppc64_hit\n"
+	LIVE_END("live_ppc64_hit")
 
 	/* A function is entered. As before; the trampoline's lr, at 160, becomes a thunk if the return is waited for. */
-	".globl live_ppc64_enter\n.hidden live_ppc64_enter\n.type live_ppc64_enter,@function\n"
-	"live_ppc64_enter:\n"
-	"	.cfi_startproc\n"
+	LIVE_FUNCTION("live_ppc64_enter")
 	"	.cfi_def_cfa 1,640\n" /* as if the function's caller had called us */
 	"	.cfi_offset lr,-480\n"
 	"	stdu 1,-1088(1)\n"
@@ -84,13 +79,10 @@ __asm__(
 	"	ld 10,1256(1)\n	mtctr 10\n"
 	"	addi 1,1,1088\n"
 	"	blr\n"
-	"	.cfi_endproc\n"
-	".size live_ppc64_enter,.-live_ppc64_enter\n"
+	LIVE_END("live_ppc64_enter")
 
 	/* A body returned to the thunk that lr tells, four bytes behind it. r2 is what the caller will have to find. */
-	".type live_ppc64_leave,@function\n"
-	"live_ppc64_leave:\n"
-	"	.cfi_startproc\n"
+	LIVE_LOCAL("live_ppc64_leave")
 	"	.cfi_undefined lr\n"
 	"	mflr 11\n"
 	"	stdu 1,-1088(1)\n"
@@ -107,27 +99,20 @@ __asm__(
 	"	live_ppc64_load\n"
 	"	addi 1,1,1088\n"
 	"	blr\n"
-	"	.cfi_endproc\n"
-	".size live_ppc64_leave,.-live_ppc64_leave\n"
+	LIVE_END("live_ppc64_leave")
 
 	/*
 	 * Thunks, and where unwinders find their return addresses: as on aarch64. Bodies return to a thunk's first byte; what unwinders look
 	 * up, one before, is within the table, too. r2 is at 24 of the caller's frame if the instruction that is returned to loads it from
 	 * there, as libgcc finds out for other frames itself.
 	 */
-	".balign 4096\n"
-	".globl live_thunks\n.hidden live_thunks\n"
-	"live_thunks:\n"
-	"	.cfi_startproc\n"
-	"	.cfi_signal_frame\n"
-	"	.cfi_def_cfa 1,0\n"
-	"	.cfi_escape 0x16,65,20, " BACK ", 0x34, 0x1c\n"
-	"	.cfi_escape 0x16,2,37, " BACK ", 0x94,4, 0x0c,0x18,0x00,0x41,0xe8, 0x29, 0x28,5,0, 0x72,0, 0x2f,3,0, 0x71,24, 0x06\n"
 	LIVE_THUNKS(
+		"	.cfi_def_cfa 1,0\n"
+		"	.cfi_escape 0x16,65,20, " BACK ", 0x34, 0x1c\n"
+		"	.cfi_escape 0x16,2,37, " BACK ", 0x94,4, 0x0c,0x18,0x00,0x41,0xe8, 0x29, 0x28,5,0, 0x72,0, 0x2f,3,0, 0x71,24, 0x06\n",
 		"	bcl 20,31,.+4\n"
 		"	b live_ppc64_leave\n"
 		"	nop\n	nop\n")
-	"	.cfi_endproc\n"
 	".machine pop\n"
 	".popsection\n");
 

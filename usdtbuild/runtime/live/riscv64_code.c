@@ -31,9 +31,7 @@ __asm__(
 	".option push\n	.option norvc\n	.option norelax\n"
 	".balign 16\n"
 	/* A site was hit; t1 is the point. */
-	".globl live_riscv_hit\n.hidden live_riscv_hit\n.type live_riscv_hit,@function\n"
-	"live_riscv_hit:\n"
-	"	.cfi_startproc\n"
+	LIVE_FUNCTION("live_riscv_hit")
 	"	.cfi_undefined ra\n"
 	"	addi sp, sp, -288\n"
 	"	live_riscv_save\n"
@@ -48,13 +46,10 @@ __asm__(
 	"	ld ra, 272(sp)\n"
 	"	addi sp, sp, 288\n"
 	"	ret\n"
-	"	.cfi_endproc\n"
-	".size live_riscv_hit,.-live_riscv_hit\n"
+	LIVE_END("live_riscv_hit")
 
 	/* A function is entered; t1 is the point, the trampoline has saved the function's ra at 0(sp). Returns the thunk in t3, or 0. */
-	".globl live_riscv_enter\n.hidden live_riscv_enter\n.type live_riscv_enter,@function\n"
-	"live_riscv_enter:\n"
-	"	.cfi_startproc\n"
+	LIVE_FUNCTION("live_riscv_enter")
 	"	.cfi_def_cfa sp, 16\n" /* as if the function's caller had called us */
 	"	.cfi_offset ra, -16\n"
 	"	addi sp, sp, -288\n"
@@ -73,13 +68,10 @@ __asm__(
 	"	ld ra, 272(sp)\n"
 	"	addi sp, sp, 288\n"
 	"	ret\n"
-	"	.cfi_endproc\n"
-	".size live_riscv_enter,.-live_riscv_enter\n"
+	LIVE_END("live_riscv_enter")
 
 	/* A body returned to the thunk that t0 tells. */
-	".type live_riscv_leave,@function\n"
-	"live_riscv_leave:\n"
-	"	.cfi_startproc\n"
+	LIVE_LOCAL("live_riscv_leave")
 	"	.cfi_undefined ra\n"
 	"	addi sp, sp, -288\n"
 	"	mv t1, t0\n"
@@ -92,23 +84,16 @@ __asm__(
 	"	live_riscv_load\n"
 	"	addi sp, sp, 288\n"
 	"	ret\n"
-	"	.cfi_endproc\n"
-	".size live_riscv_leave,.-live_riscv_leave\n"
+	LIVE_END("live_riscv_leave")
 
 	/* Thunks, and where unwinders find their return addresses: as on x86-64 and aarch64. */
-	".balign 4096\n"
-	".globl live_thunks\n.hidden live_thunks\n"
-	"live_thunks:\n"
-	"	.cfi_startproc\n"
-	"	.cfi_signal_frame\n"
-	"	.cfi_def_cfa sp, 0\n"
-	"	.cfi_escape 0x16,1,19, 0x71,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0b,0x00,0xf0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x32, 0x1c\n"
 	LIVE_THUNKS(
+		"	.cfi_def_cfa sp, 0\n"
+		"	.cfi_escape 0x16,1,19, 0x71,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0b,0x00,0xf0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x32, 0x1c\n",
 		"	jalr t1\n"
 		"	auipc t0, 0\n"
 		"	j live_riscv_leave\n"
 		"	.word 0x00000013\n")
-	"	.cfi_endproc\n"
 	".option pop\n"
 	".popsection\n");
 

@@ -47,9 +47,7 @@ __asm__(
 	".pushsection .text.live_s390,\"ax\",@progbits\n"
 	".balign 16\n"
 	/* A site was hit; r1 is the point, r0 must be kept. */
-	".globl live_s390_hit\n.hidden live_s390_hit\n.type live_s390_hit,@function\n"
-	"live_s390_hit:\n"
-	"	.cfi_startproc\n"
+	LIVE_FUNCTION("live_s390_hit")
 	"	.cfi_undefined 14\n"
 	"	lay %r15,-832(%r15)\n"
 	"	live_s390_save\n"
@@ -64,13 +62,10 @@ __asm__(
 	"	lg %r14,200(%r15)\n"
 	"	lay %r15,832(%r15)\n"
 	"	br %r14\n"
-	"	.cfi_endproc\n"
-	".size live_s390_hit,.-live_s390_hit\n"
+	LIVE_END("live_s390_hit")
 
 	/* A function is entered; r1 is the point, the trampoline's frame of 192 bytes has its r14 at 176, and gets the thunk, or 0, at 168. */
-	".globl live_s390_enter\n.hidden live_s390_enter\n.type live_s390_enter,@function\n"
-	"live_s390_enter:\n"
-	"	.cfi_startproc\n"
+	LIVE_FUNCTION("live_s390_enter")
 	"	.cfi_def_cfa 15,352\n" /* as if the function's caller had called us */
 	"	.cfi_offset 14,-176\n"
 	"	.cfi_escape 0x14,15,20\n" /* DW_CFA_val_offset: r15 is the CFA - 160 */
@@ -90,13 +85,10 @@ __asm__(
 	"	lg %r14,200(%r15)\n"
 	"	lay %r15,832(%r15)\n"
 	"	br %r14\n"
-	"	.cfi_endproc\n"
-	".size live_s390_enter,.-live_s390_enter\n"
+	LIVE_END("live_s390_enter")
 
 	/* A body returned to the thunk that r1 tells. */
-	".type live_s390_leave,@function\n"
-	"live_s390_leave:\n"
-	"	.cfi_startproc\n"
+	LIVE_LOCAL("live_s390_leave")
 	"	.cfi_undefined 14\n"
 	"	lay %r15,-832(%r15)\n"
 	"	live_s390_save\n"
@@ -108,24 +100,17 @@ __asm__(
 	"	live_s390_load\n"
 	"	lay %r15,832(%r15)\n"
 	"	br %r14\n"
-	"	.cfi_endproc\n"
-	".size live_s390_leave,.-live_s390_leave\n"
+	LIVE_END("live_s390_leave")
 
 	/* Thunks, and where unwinders find their return addresses: as on x86-64. r15 is as the caller left it. */
-	".balign 4096\n"
-	".globl live_thunks\n.hidden live_thunks\n"
-	"live_thunks:\n"
-	"	.cfi_startproc\n"
-	"	.cfi_signal_frame\n"
-	"	.cfi_def_cfa 15,160\n"
-	"	.cfi_escape 0x14,15,20\n" /* DW_CFA_val_offset: r15 is the CFA - 160 */
-	"	.cfi_escape 0x16,14,19, 0x7e,0, 0x12, 0x0a,0x0f,0xf0, 0x1a, 0x16, 0x0b,0xf0,0x00, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x32, 0x1c\n"
 	LIVE_THUNKS(
+		"	.cfi_def_cfa 15,160\n"
+		"	.cfi_escape 0x14,15,20\n" /* DW_CFA_val_offset: r15 is the CFA - 160 */
+		"	.cfi_escape 0x16,14,19, 0x7e,0, 0x12, 0x0a,0x0f,0xf0, 0x1a, 0x16, 0x0b,0xf0,0x00, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x32, 0x1c\n",
 		"	basr %r14,%r14\n"
 		"	basr %r1,0\n"
 		"	jg live_s390_leave\n"
 		"	nopr\n	nopr\n	nopr\n")
-	"	.cfi_endproc\n"
 	".popsection\n");
 
 #endif

@@ -51,9 +51,7 @@ live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
 __asm__(
 	".pushsection .text.live_x86,\"ax\",@progbits\n"
 	".balign 16\n"
-	".globl live_x86_probe\n.hidden live_x86_probe\n.type live_x86_probe,@function\n"
-	"live_x86_probe:\n"
-	"	.cfi_startproc\n"
+	LIVE_FUNCTION("live_x86_probe")
 	"	.cfi_undefined rip\n"
 	"	push %r11\n	push %r10\n	push %r9\n	push %r8\n	push %rdi\n"
 	"	push %rsi\n	push %rdx\n	push %rcx\n"
@@ -126,8 +124,7 @@ __asm__(
 	"9:	.irp n," XMM "\n	movups 128+64*\\n(%rsp),%xmm\\n\n	.endr\n"
 	"	mov (%rsp),%rsp\n"
 	"	jmp 2b\n"
-	"	.cfi_endproc\n"
-	".size live_x86_probe,.-live_x86_probe\n"
+	LIVE_END("live_x86_probe")
 	".popsection\n");
 
 /* Vector registers that hold arguments or results, 0 to N-1, at 16(%rsp) and on, at the processor's width. */
@@ -158,9 +155,7 @@ __asm__(
 __asm__(
 	".pushsection .text.live_x86,\"ax\",@progbits\n"
 	".balign 16\n"
-	".globl live_x86_enter\n.hidden live_x86_enter\n.type live_x86_enter,@function\n"
-	"live_x86_enter:\n"
-	"	.cfi_startproc\n"
+	LIVE_FUNCTION("live_x86_enter")
 	"	.cfi_def_cfa rsp,16\n" /* as if the function's caller had called us */
 	"	.cfi_offset rip,-8\n"
 	"	push %r10\n	push %r9\n	push %r8\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %rax\n"
@@ -200,13 +195,10 @@ __asm__(
 	"	call live_enter\n"
 	"	live_vectors load,8\n"
 	"	jmp 2b\n"
-	"	.cfi_endproc\n"
-	".size live_x86_enter,.-live_x86_enter\n"
+	LIVE_END("live_x86_enter")
 
 	/* A body returned to thunk k; its address is still there, below the stack pointer. */
-	".type live_x86_leave,@function\n"
-	"live_x86_leave:\n"
-	"	.cfi_startproc\n"
+	LIVE_LOCAL("live_x86_leave")
 	"	.cfi_undefined rip\n"
 	"	sub $8,%rsp\n"
 	"	push %rdx\n"
@@ -236,8 +228,7 @@ __asm__(
 	"	live_vectors load,2\n"
 	"	mov (%rsp),%rsp\n"
 	"	jmp 2b\n"
-	"	.cfi_endproc\n"
-	".size live_x86_leave,.-live_x86_leave\n"
+	LIVE_END("live_x86_leave")
 
 	/*
 	 * Thunks. The first 16 bytes of a page hold how far the page's return addresses are from it. Unwinders find a thunk's by that: with A
@@ -245,18 +236,12 @@ __asm__(
 	 * two apart if one is a signal's. What a signal interrupted is looked up by the very address, what called by one less: so that is what
 	 * it gets.
 	 */
-	".balign 4096\n"
-	".globl live_thunks\n.hidden live_thunks\n"
-	"live_thunks:\n"
-	"	.cfi_startproc\n"
-	"	.cfi_signal_frame\n"
-	"	.cfi_def_cfa rsp,0\n"
-	"	.cfi_escape 0x16,16,19, 0x80,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0b,0x00,0xf0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x31, 0x1c\n"
 	LIVE_THUNKS(
+		"	.cfi_def_cfa rsp,0\n"
+		"	.cfi_escape 0x16,16,19, 0x80,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0b,0x00,0xf0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x31, 0x1c\n",
 		"	call *live_returns+live_place+8(%rip)\n"
 		"	jmp live_x86_leave\n"
 		"	.balign 16,0xcc\n")
-	"	.cfi_endproc\n"
 	".popsection\n");
 
 #endif
