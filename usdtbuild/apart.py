@@ -20,20 +20,16 @@ import socket
 import stat
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import ending
 from .errors import InputError, UsdtError, reason
 from .files import MAPPED_FROM, SHARED, Opened, descriptor_for, refuse_pipe_of_others
 from .limits import ANSWER, ANSWER_MEMORY, FOLDERS
-from .rights import can_be_given_up, give_up, least, nobody, with_way_out
+from .rights import User, can_be_given_up, give_up, least, nobody, with_way_out
 from .text import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from .rights import User
 
 # How ELF files and archives begin. The ELF header of 32-bit files has 52 bytes, and an archive with a member has more.
 _BINARIES, _SMALLEST = (b"\x7fELF", b"!<arch>\n", b"!<thin>\n"), 4

@@ -13,14 +13,12 @@ from __future__ import annotations
 import functools
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .folders import folder
 from .options import NOPS, SYSTEMS, TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CODE = folder("meson") / "dependency" / "meson.build"
 TARGETS = (

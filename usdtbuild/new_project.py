@@ -13,15 +13,13 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .errors import InputError, reason
 from .folders import PACKAGE
 from .folders import folder as folder_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Sample(NamedTuple):

@@ -13,14 +13,12 @@ import os
 import pwd
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .errors import InputError, UsageError, reason
 from .text import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # <linux/prctl.h>, <linux/capability.h>
 _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CLEAR_ALL = 38, 47, 4

@@ -11,15 +11,13 @@ import json
 import os
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import __version__
 from .options import BY_HEADER, FORMATS
 from .setuptools_options import ExtensionOptions, OptionsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LIVE = Path(__file__).absolute().parent / "runtime" / "live"
 LAUNCHER = str(Path(__file__).absolute().parent / "launcher.py")

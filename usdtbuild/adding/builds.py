@@ -12,18 +12,14 @@ import subprocess
 import sys
 import zipfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..errors import InputError, UsdtError, reason
 from ..text import shown
 from .recorder import Recorder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
 
 Tick = Callable[[str], None]
 

@@ -9,26 +9,22 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..errors import InputError, UsageError
 from ..inspection.probes import inspect
 from ..inspection.targets import files as binaries
 from ..provider import complete
 from ..provider.parser import parse_bytes
-from .builds import Build, BuildError
+from .builds import Build, BuildError, Tick
 from .changes import ProjectFiles
 from .products import Product, Products, Source, find_products
 from .scratch import copy, project_files
 from .sources import RANKS, Place, fired, places
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .builds import Tick
 
 _PROVIDER = """\
 /* The probes of {name}. More go here, with arguments as in C: probe request__done(int id, char *path); then make the

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from .builds import Build
 from .recorder import SUFFIXES, Command
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .builds import Build
 
 _LESS_WANTED = re.compile(
     r"(^|[/_.-])(tests?|testing|unit-?tests?|checks?|examples?|samples?|demos?|bench\w*|fuzz\w*)([/_.-]|$)", re.I

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from os.path import normpath
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ..adding.builds import KINDS, find_kind
-from ..adding.plan import Wish, plan
+from ..adding.changes import ProjectFiles
+from ..adding.plan import ProbePlan, Wish, plan
 from ..adding.scratch import ignored
 from ..adding.undo import undo as find_undo
 from ..errors import InputError, Told, UsageError
@@ -19,10 +19,6 @@ from ..new_project import check_provider_name, name_of_folder
 from ..outputs import Outputs
 from .progress import progress
 from .say import echo, raw
-
-if TYPE_CHECKING:
-    from ..adding.changes import ProjectFiles
-    from ..adding.plan import ProbePlan
 
 _MOST_OTHERS = 8
 

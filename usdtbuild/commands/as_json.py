@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from .say import echo
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 # Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/json.md.
 VERSION = 1

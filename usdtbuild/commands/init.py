@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import UsageError
 from ..new_project import SAMPLES, check_name, name_of_folder, plan, write
 from .say import echo
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @click.command(name="init", short_help="Write a new project with probes for a build system.")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from .. import apart
 from ..errors import InputError
 from ..inspection.targets import Process, process_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class Processes(dict[str, "Process | InputError"]):

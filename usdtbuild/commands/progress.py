@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from ..text import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _PATIENCE = 0.5  # seconds until anything is shown
 

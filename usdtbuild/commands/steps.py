@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from ..options import STEP_OPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Command = TypeVar("Command", bound="Callable[..., object]")
 

@@ -7,13 +7,10 @@ only; nothing of probes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from ..inspection.demangle import shortened
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _GAP = 2
 _LEAST = 18  # characters of a function or of arguments that still say something

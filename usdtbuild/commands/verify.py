@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,6 +13,7 @@ from .. import apart
 from ..elf.image import Image
 from ..errors import UsageError, UsdtError
 from ..inspection.targets import Content, contents, in_folder
+from ..model import Provider
 from ..text import one_line, plural
 from ..verify import NAMES, missing_everywhere, verify
 from ..verify.building import LATER
@@ -20,11 +22,6 @@ from . import checked
 from .as_json import dumped, headed, print_pieces, with_list
 from .progress import progress
 from .say import Troubles, echo
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ..model import Provider
 
 _SHOWN_PLACES = 3
 _STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}

@@ -11,13 +11,10 @@ import os
 import re
 import shlex
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 from ..errors import UsdtError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
 
 TIMEOUT = 120  # seconds for one run of a compiler or a probe
 COMPILERS = ("cc", "gcc", "clang")  # where the environment names none: the first that is there

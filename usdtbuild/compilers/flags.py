@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..errors import UsageError
 from ..functions import nops
 from ..machines import all_entries
+from ..machines.facts import Entries as Machine
 from ..options import RELATIVE
 from .ask import last_line, macros, name_of, run
 from .target import CompilerTarget, FlagsError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..machines.facts import Entries as Machine
 
 OPTION = "-fpatchable-function-entry="
 S390_OPTION = "-mhotpatch=4,2"

@@ -12,8 +12,8 @@ import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..elf.image import Image
 from ..elf.layout import SHF_EXECINSTR, SHT_GROUP
@@ -24,12 +24,7 @@ from ..functions.entry import REASONS
 from ..functions.read import ReadOptions, read_functions
 from ..functions.table import STANDARD
 from .ask import CannotStartError, last_line, run
-from .target import FlagsError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .target import CompilerTarget
+from .target import CompilerTarget, FlagsError
 
 # Functions with and without use of globals, called through a pointer, whose address takes the global entry point.
 _SOURCE = """\

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from ..errors import UsdtError
 from . import layout
-from .object import find_symbols
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .layout import SectionIndex
-    from .object import ElfObject
+from .layout import SectionIndex
+from .object import ElfObject, find_symbols
 
 NO_MACHINE_CODE = "which holds no machine code to put probes into"
 

@@ -9,21 +9,15 @@ contents are the opened file's.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ..errors import InputError
 from ..record import NamedTuple
 from . import layout
-from .image import Purpose
-from .relocations import decode
+from .image import Image, Purpose
+from .relocations import Relocation, decode
 from .sections import ImageSection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .image import Image
-    from .relocations import Relocation
-    from .symbols import SymbolTable
+from .symbols import SymbolTable
 
 FUNCTIONS = Purpose("functions", "build it again", "is a core dump")
 

@@ -16,19 +16,15 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+from ..elf.space import AddressSpace
 from ..machines import facts_of
+from ..machines.facts import Entries
 from ..machines.nops import nop_at
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..elf.space import AddressSpace
-    from ..machines.facts import Entries
-    from .entry import Start, Starts
-    from .report import Function
+from .entry import Start, Starts
+from .report import Function
 
 _RELATIVE = re.compile(r"\[rip ([+-]) (\w+)\]")
 _LARGEST = 1 << 14  # bytes of a table

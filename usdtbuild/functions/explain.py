@@ -7,20 +7,16 @@ fixed up because they mean something relative to where they stand, and what forb
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ..elf import layout as elf
+from ..elf.space import AddressSpace
 from ..machines.disassembly import instructions as disassembled
+from ..machines.facts import Entries as Machine
 from ..record import NamedTuple
 from . import nops
+from .entry import Starts
 from .jumps import find_jumps
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..elf.space import AddressSpace
-    from ..machines.facts import Entries as Machine
-    from .entry import Starts
 
 
 class CoveredInstruction(NamedTuple):

@@ -13,13 +13,9 @@ With M = 0 the table entry is the first NOP, which stands after the landing pad.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..machines import facts_of
+from ..machines.facts import Entries
 from ..text import plural
-
-if TYPE_CHECKING:
-    from ..machines.facts import Entries
 
 # What the second byte of x86's short jump means to a thread that stands between two one-byte NOPs while the entry is
 # patched: it is run as an instruction of its own. Only these three do nothing a function's start could notice.

@@ -6,15 +6,11 @@ Only the records; how they come about is `read`, and how they are shown the comm
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .entry import Promise
-    from .table import Table
+from .entry import Promise
+from .table import Table
 
 # Reasons of functions that have no entry: nothing a patcher would touch, so nothing that can go wrong.
 HARMLESS = frozenset({"no-table", "no-entry", "cold-part", "machine"})

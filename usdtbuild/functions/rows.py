@@ -5,24 +5,20 @@ Which entries can be patched has been decided before (`read`); nothing here read
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
+from ..elf.space import AddressSpace
+from ..machines.facts import Entries as Machine
+from ..machines.facts import Facts
 from ..machines.nops import nop_at
 from ..record import NamedTuple
 from . import nops
-from .entry import REASONS, form
+from .entry import REASONS, Measured, Promise, Start, Starts, form
 from .report import Function
+from .table import Table, TableEntry
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..elf.space import AddressSpace
-    from ..machines.facts import Entries as Machine
-    from ..machines.facts import Facts
-    from .entry import Measured, Promise, Start, Starts
-    from .table import Table, TableEntry
-
-    ReadMemory = Callable[[int, int], "bytes | None"]
+ReadMemory = Callable[[int, int], "bytes | None"]
 
 
 class Judged(NamedTuple):

@@ -12,17 +12,14 @@ Every way in which a table is not what it should be ends in a problem with a cod
 from __future__ import annotations
 
 from struct import error as struct_error
-from typing import TYPE_CHECKING
 
 from ..elf import layout as elf
 from ..elf.relocations import relr, words
+from ..elf.sections import ImageSection
+from ..elf.space import AddressSpace
 from ..machines import facts_of
 from ..machines.facts import Relocations
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from ..elf.sections import ImageSection
-    from ..elf.space import AddressSpace
 
 STANDARD = "__patchable_function_entries"
 RELATIVE = ".usdtbuild.functions"

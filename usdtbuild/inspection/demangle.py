@@ -13,15 +13,13 @@ import resource
 import shutil
 import subprocess
 import tempfile
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO
 
 from .. import limits
 from ..errors import UsdtError, reason
 from ..provider.describe import plain_name
 from ..text import ELLIPSIS, elide
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 PROGRAMS = ("c++filt", "llvm-cxxfilt")
 

@@ -11,19 +11,14 @@ import contextlib
 import mmap
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..elf.image import MAGIC
+from ..elf.image import MAGIC, Image
 from ..errors import InputError, reason
 from ..files import Opened, descriptor_for
 from ..record import NamedTuple
 from ..rights import effective
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..elf.image import Image
 
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of linux/proc_ns.h
 _CAP_SYS_PTRACE = 1 << 19  # linux/capability.h

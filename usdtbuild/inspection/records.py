@@ -9,22 +9,18 @@ the records' relocations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
 
 from ..elf import layout as elf
+from ..elf.image import Image
+from ..elf.relocations import Relocation
+from ..elf.sections import ImageSection
 from ..errors import InputError, UsdtError
 from ..formats import stapsdt
 from ..limits import ARGUMENTS, NOTES
 from ..machines import facts_of
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ..elf.image import Image
-    from ..elf.relocations import Relocation
-    from ..elf.sections import ImageSection
-
 
 _USDT_NOTES = ".note.usdt"
 

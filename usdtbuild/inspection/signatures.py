@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elftools.dwarf.dwarf_expr import DWARFExprParser
 from elftools.dwarf.locationlists import LocationParser
 
-from ..machines.calling import Piece, Place
+from ..machines.calling import Calling, Piece, Place
 from ..record import NamedTuple
 from .dwarf import forget, low_address, number, origins, ranges, text
-from .types import NUMBER, POINTER, REAL, REFERENCE, Types, has, is_cxx, is_known
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ..machines.calling import Calling
-    from .types import Type
+from .types import NUMBER, POINTER, REAL, REFERENCE, Type, Types, has, is_cxx, is_known
 
 _INSIDE = {"DW_TAG_namespace", "DW_TAG_module"}
 _CHANGED = re.compile(r"\.(?:constprop|isra|part)\b")

@@ -7,14 +7,12 @@ here knows ELF.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..machines import facts_of
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 # The longest x86 instruction; other machines need less.
 LONGEST = 15

@@ -8,27 +8,23 @@ probes.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from mmap import mmap
+from typing import TypeVar
 
 from ..apart import binaries, is_folder, open_binary, open_named
 from ..elf import archive
 from ..elf.foreign import BITCODE
-from ..elf.image import MAGIC, PROBES, Image
+from ..elf.image import MAGIC, PROBES, Image, Purpose
 from ..errors import InputError
+from ..files import Opened
 from ..record import NamedTuple
-from .process import ProcessMemory, descriptor_of, load_biases, mapped_files, program_files, read_mapped
+from .process import MappedFile, ProcessMemory, descriptor_of, load_biases, mapped_files, program_files, read_mapped
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from mmap import mmap
+Data = bytes | mmap
+Trouble = Callable[[InputError], None]
 
-    from ..elf.image import Purpose
-    from ..files import Opened
-    from .process import MappedFile
-
-    Data = bytes | mmap
-    Trouble = Callable[[InputError], None]
 
 Result = TypeVar("Result")
 _OBJECTS = (MAGIC, *BITCODE)  # what compilers write

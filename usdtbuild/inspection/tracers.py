@@ -9,15 +9,11 @@ here reads a file.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from ..formats.operands import CONSTANT, MEMORY, REGISTER
+from ..elf.sections import ImageSection
+from ..formats.operands import CONSTANT, MEMORY, REGISTER, Operand, OperandPlace
 from ..machines import facts_of
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from ..elf.sections import ImageSection
-    from ..formats.operands import Operand, OperandPlace
 
 # libbpf's BPF_USDT_MAX_ARG_CNT, and the size of its table of distinct argument strings (BPF_USDT_MAX_SPEC_CNT).
 LIBBPF_ARGUMENTS, LIBBPF_SPECS = 12, 256

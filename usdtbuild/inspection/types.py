@@ -6,15 +6,13 @@ than `_DEEPEST` steps, and what doesn't add up is a type that nobody knows (`sha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..machines.calling import FLOAT, INTEGER, MOST, X87, Part, Shape
 from ..record import NamedTuple
 from .dwarf import number, text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # What values are. NUMBER: an integer, a truth value or an enumerator; VIEW: a text and its length; OTHER: the rest.
 NUMBER, REAL, POINTER, REFERENCE, STRUCTURE, TEXT, VIEW, OTHER = (

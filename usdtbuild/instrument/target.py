@@ -5,16 +5,13 @@ from __future__ import annotations
 import sys
 
 from ..elf import layout as elf
+from ..elf.object import ElfObject
 from ..errors import UsdtError
+from ..model import Provider
 from ..options import FORMATS, SAFE, SYSTEMS
 from ..provider import describe
 from ..record import NamedTuple
 from . import sites
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..elf.object import ElfObject
-    from ..model import Provider
 
 
 class Options(NamedTuple):

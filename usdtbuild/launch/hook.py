@@ -15,18 +15,16 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .. import __version__
 from ..compilers.ask import CannotStartError, macros, run
 from ..errors import UsdtError
 from ..files import write_whole
 from ..options import FORMATS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LAUNCHER = Path(__file__).resolve().parent.parent / "launcher.py"
 # What is compiled to see that the hook works: one call of a probe, as in any file that includes a generated header.

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import capstone
 
 from . import facts_of
 from .x86_64.lengths import operand_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _AT_ONCE = 256  # instructions; capstone decodes all that it is given before it hands out the first
 _LONGEST = 15  # bytes in an x86 instruction

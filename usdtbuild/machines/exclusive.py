@@ -7,10 +7,8 @@ have none. Each machine says what its two instructions look like.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 _LONGEST = 16  # instructions; architectures promise success for about as many (Arm ARM B2.9.5, RISC-V 8.3)
 

@@ -6,12 +6,9 @@ works; what comes behind that is for the patch engine, which needs machine code,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class Registers(NamedTuple):

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from ..record import NamedTuple
 from .calls import signed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 CALL, JUMP = "call", "jump"
 

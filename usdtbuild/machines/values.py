@@ -10,12 +10,9 @@ one from above counts, and what isn't simple is None.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 # What an instruction does. Of the first five `register` is what is written.
 CONSTANT = 1  # register = first

@@ -11,16 +11,10 @@ from ..model import dashed
 from ..record import NamedTuple
 from .comments import comment_above
 from .cursor import Cursor
-from .declarations import declarator, parameters, specifiers
-from .diagnostics import SyntaxProblem
-from .types import Base, Shape
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .declarations import Parameter
-    from .diagnostics import Reports
-    from .lexer import Scan
-    from .types import Resolver
+from .declarations import Parameter, declarator, parameters, specifiers
+from .diagnostics import Reports, SyntaxProblem
+from .lexer import Scan
+from .types import Base, Resolver, Shape
 
 MAX_ARGUMENTS = 255
 # DTrace keeps 64 bytes for a name; a provider's gets the process number behind it, up to ten digits.

@@ -6,24 +6,21 @@ import contextlib
 import glob
 import os
 import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from ..api import trace
 from ..errors import InputError, UsageError, UsdtError
 from ..tracing import testing
+from ..tracing.job import Job
+from ..tracing.model import Target
 from ..tracing.testing import Hit, Hits, UnknownProbeError
 from ..tracing.tracer import NoTracerError, Tracer, choose
 from ..verify.declared import complaints
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ..tracing.job import Job
-    from ..tracing.model import Target
 
 # A path, or an imported extension module.
 Binary = str | os.PathLike[str] | ModuleType

@@ -6,14 +6,10 @@ that writes one for a `Wish`; what it has no way to say it refuses (`CannotSayEr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from . import bpftrace, dtrace, gdb, libbpf, perf, stap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .wish import Wish
+from .wish import Wish
 
 LANGUAGES: dict[str, Callable[[Wish], str]] = {
     "bpftrace": bpftrace.write,

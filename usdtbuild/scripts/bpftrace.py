@@ -7,17 +7,12 @@ counts each hit twice; and it takes no strncmp() any more.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ..tracing.filters import argument_index
-from ..tracing.model import STRING
+from ..tracing.model import STRING, Argument, Target
 from ..tracing.others.program import MOST_ARGUMENTS, attached, cast, expressions
 from ..tracing.predicates import BEGIN
-from .wish import CannotSayError, Words, clauses, format_of, heading, is_whole, label
-
-if TYPE_CHECKING:
-    from ..tracing.model import Argument, Target
-    from .wish import Wish
+from .wish import CannotSayError, Wish, Words, clauses, format_of, heading, is_whole, label
 
 
 def write(wish: Wish) -> str:

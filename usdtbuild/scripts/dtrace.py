@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..model import dashed
 from ..tracing.filters import argument_index
-from ..tracing.model import STRING
+from ..tracing.model import STRING, Argument, Target
 from ..tracing.predicates import BEGIN, END
-from .wish import CannotSayError, Words, clauses, format_of, heading, is_whole, label
-
-if TYPE_CHECKING:
-    from ..tracing.model import Argument, Target
-    from .wish import Wish
+from .wish import CannotSayError, Wish, Words, clauses, format_of, heading, is_whole, label
 
 _MOST = 10  # arguments with a name
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..tracing.filters import argument_index
+from ..tracing.model import Target
 from ..tracing.predicates import BEGIN, END
-from .wish import CannotSayError, Words, heading, is_whole, label, literal
-
-if TYPE_CHECKING:
-    from ..tracing.model import Target
-    from .wish import Wish
+from .wish import CannotSayError, Wish, Words, heading, is_whole, label, literal
 
 _READING = Path(__file__).parents[1] / "tracing/others/gdb_script.py"
 # A hit is what a function is called with: the arguments, `text` for strings.

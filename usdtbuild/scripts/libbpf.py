@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..tracing.filters import argument_index
-from ..tracing.model import STRING
+from ..tracing.model import STRING, Target
 from ..tracing.predicates import BEGIN, END
-from .wish import CannotSayError, Words, heading, is_whole, label, literal
-
-if TYPE_CHECKING:
-    from ..tracing.model import Target
-    from .wish import Wish
+from .wish import CannotSayError, Wish, Words, heading, is_whole, label, literal
 
 _MOST = 12  # arguments that libbpf reads
 _KERNEL = """\

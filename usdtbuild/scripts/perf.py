@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .wish import CannotSayError, Words, heading, is_whole, label
-
-if TYPE_CHECKING:
-    from ..tracing.model import Target
-    from .wish import Wish
+from ..tracing.model import Target
+from .wish import CannotSayError, Wish, Words, heading, is_whole, label
 
 
 def write(wish: Wish) -> str:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..tracing.filters import argument_index
+from ..tracing.model import Argument, Target
 from ..tracing.predicates import BEGIN, END
-from .wish import CannotSayError, Words, format_of, heading, is_whole, label
-
-if TYPE_CHECKING:
-    from ..tracing.model import Argument, Target
-    from .wish import Wish
+from .wish import CannotSayError, Wish, Words, format_of, heading, is_whole, label
 
 
 def write(wish: Wish) -> str:

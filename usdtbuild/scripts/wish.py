@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from ..errors import InputError, UsageError
 from ..inspection.targets import Loaded, files
-from ..tracing.filters import Comparison, argument_index, with_values
+from ..model import Provider
+from ..tracing.filters import Comparison, Filter, FilterOperand, Tree, argument_index, with_values
 from ..tracing.model import FLOAT, PROBE, STRING, Argument, Module, Target
 from ..tracing.predicates import BEGIN, END
 from ..tracing.selection import Wanted, declared_argument, is_meant, targets_in, with_enumerators
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ..model import Provider
-    from ..tracing.filters import Filter, FilterOperand, Tree
 
 PROGRAM = "PROGRAM"  # stands for a path that isn't known
 _OWN = ("thread", "process", "probe")

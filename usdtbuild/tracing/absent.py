@@ -9,22 +9,17 @@ import contextlib
 import difflib
 import shlex
 import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..errors import InputError
 from ..inspection.demangle import all_spellings, demangle_if_possible, template_name, without_parameters
+from ..inspection.targets import Loaded
 from ..text import one_line
-from .model import CALL, ENTER, PROBE, Module
-from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, called, matches, of_file, spellings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ..inspection.targets import Loaded
-    from .job import Job
-    from .model import Target
-    from .selection import Wanted
+from .job import Job
+from .model import CALL, ENTER, PROBE, Module, Target
+from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, Wanted, called, matches, of_file, spellings
 
 _KINDS = {PROBE_RULE: PROBE, FUNCTION_RULE: ENTER, CALL_RULE: CALL}
 _WORDS = {PROBE_RULE: "probes", FUNCTION_RULE: "functions", CALL_RULE: "library calls"}

@@ -7,16 +7,11 @@ Which bits those are is the engines' business: `trap` has a thread under ptrace,
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
-from ..formats.operands import CONSTANT, MEMORY, REGISTER
-from .model import FLOAT, MISSING, STACK, STRING, Unreadable, string
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..formats.operands import Operand
-    from .model import Argument, Value
+from ..formats.operands import CONSTANT, MEMORY, REGISTER, Operand
+from .model import FLOAT, MISSING, STACK, STRING, Argument, Unreadable, Value, string
 
 
 class Texts(Protocol):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from .. import limits
 from ..errors import InputError
 from ..files import open_input
 from ..text import ELLIPSIS, one_line
-from .call_tree import Row, around, rows
+from .call_tree import Calls, CallTree, Row, around, rows
 from .outputs.bars import duration
 from .outputs.rows import aligned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from .call_tree import Calls, CallTree
 
 SORTS: dict[str, Callable[[Row], int]] = {
     "total": lambda row: row.total, "self": lambda row: row.own, "calls": lambda row: row.times,

@@ -7,15 +7,13 @@ nothing prints: `call_report` does.
 
 from __future__ import annotations
 
+import mmap
 import struct
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from .measures import Cell, bounds
 from .outputs.bars import Distribution
-
-if TYPE_CHECKING:
-    import mmap
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _NODE = struct.Struct("=IIIIQQQQQQ")  # point, child, sibling, ticks/ended, calls, total, self, most, nodes, functions
 _NODES, _FUNCTIONS = 1 << 18, 1 << 17

@@ -10,19 +10,14 @@ import os
 import signal
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
 
 from ..limits import TARGETS
 from . import job
+from .job import Job
 from .model import Refusal
-from .running import Programs, descendants, named
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from .job import Job
-    from .owner import Owner
-    from .running import Running
+from .owner import Owner
+from .running import Programs, Running, descendants, named
 
 
 class Chosen:

@@ -11,16 +11,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..files import who_may_change
 from .errors import TracerError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 # Not _FORTIFY_SOURCE: its inline functions can't be called from ours that leave vector registers alone.
 _HARDENED = ("-fstack-protector-strong", "-Wl,-z,relro,-z,now")

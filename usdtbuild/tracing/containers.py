@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from .model import Event
 from .running import status_field
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .model import Event
 
 _AGAIN = 0.01  # seconds between two looks at the threads of processes, at least
 

@@ -10,17 +10,13 @@ import http.client
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ..apart import apart
 from ..errors import InputError
 from ..limits import ANSWER, DEBUG_MEMORY, DOWNLOAD_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..rights import User
+from ..rights import User
 
 _SILENT = 5.0  # seconds that a server may say nothing
 _PIECE = 1 << 18

@@ -15,18 +15,14 @@ import math
 import operator
 import re
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from ..errors import UsageError
 from .measures import PROCESS, THREAD
-from .model import FLOAT, INTEGER, MISSING, STRING, Argument, Unreadable
+from .model import FLOAT, INTEGER, MISSING, STRING, Argument, Event, Target, Unreadable, Value
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .model import Event, Target, Value
-
-    Test = Callable[..., bool]  # of a hit's values, and `own_of` it
+Test = Callable[..., bool]  # of a hit's values, and `own_of` it
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<duration>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:us|ms|s|m|h)(?![\w.]))

@@ -8,29 +8,22 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from ..errors import UsageError
 from .frames import Frames
+from .job import Job
 from .last import check_in_place
-from .measures import CALLS, since
-from .model import COUNT, DEEPEST
-from .outputs import EVENTS
-from .outputs.choose import All, measures, needs
+from .measures import CALLS, Tables, since
+from .model import COUNT, DEEPEST, Event, Report, Totals
+from .outputs import EVENTS, Output
+from .outputs.choose import All, Wishes, measures, needs
 from .selection import PROBE_RULE
 from .session import thread_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from .job import Job
-    from .measures import Tables
-    from .model import Event, Report, Totals
-    from .outputs import Output
-    from .outputs.choose import Wishes
-    from .sieve import Sieve
-    from .tracer import Reading, Tracer
+from .sieve import Sieve
+from .tracer import Reading, Tracer
 
 _QUICKLY = 4096  # hits that wait when the time is over, and are shown still: that takes 50 ms
 

@@ -11,18 +11,14 @@ Where stacks are far from each other (signals, coroutines) nothing is concluded 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import SupportsIndex
 
-from .model import ENTER, EXIT, FRAMES
+from .job import Cut
+from .model import ENTER, EXIT, FRAMES, Event, Target
 from .selection import is_meant
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from .job import Cut
-    from .model import Event, Target
 
 LEFT = (-1,)  # the frame of an end that was not seen
 _NEAR = 1 << 20  # bytes between two frames of one stack, at most

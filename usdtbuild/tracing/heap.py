@@ -6,20 +6,15 @@ own, `__curbrk`. A trampoline that looks there before it reads is as safe as one
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..elf.image import Image
 from ..elf.layout import SHT_DYNSYM, SHT_SYMTAB
 from ..errors import InputError
 from ..inspection.process import load_biases, mapped_files, open_mapped
-from .maps import PAGE
+from .maps import PAGE, Area, Memory
 from .running import stat_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .maps import Area, Memory
 
 _HEAP = "[heap]"  # what the kernel calls it
 _END = "__curbrk"

@@ -8,12 +8,9 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import machines
-
-if TYPE_CHECKING:
-    from ..machines.host import Host
+from ..machines.host import Host
 
 
 def _known() -> dict[str, Host]:

@@ -18,8 +18,9 @@ import shutil
 import struct
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UsageError
 from ..folders import folder as folder_of
@@ -27,6 +28,7 @@ from ..inspection.demangle import demangle_if_possible
 from . import clock
 from .call_tree import TREE_SIZE, CallTree, read_tree, tree_header
 from .compiled import compiled
+from .job import Job
 from .model import (
     COUNT,
     ENTER,
@@ -44,6 +46,7 @@ from .model import (
     Target,
     Totals,
     Unreadable,
+    Value,
     string,
 )
 from .outputs.values import function_names
@@ -52,12 +55,6 @@ from .programs import Point, Programs, operand
 from .selection import EXCLUDE_RULE, FUNCTION_RULE, PROBE_RULE, with_enumerators
 from .spawn import Spawned
 from .tracer import Reading, Tracer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from .job import Job
-    from .model import Value
 
 _PAGE, _SLOT, _CELL = 4096, 256, 64
 _HEADER = struct.Struct("=QQQQQQQ")  # head, tail, lost, slots, quiet, asked, answered

@@ -14,7 +14,7 @@ import os
 import struct
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ..files import close_all_but
 from .errors import TracerError
@@ -23,9 +23,6 @@ from .maps import Memory
 from .patch.changes import clear_left, put_back_left
 from .running import running
 from .tracees import Tracees
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _RECORD = struct.Struct("<IIQ8s")  # process, what, address, bytes
 _OVER, _PROCESS, _GONE, _TRAP, _SEMAPHORE, _DOWN = range(6)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..formats.operands import CONSTANT
-from ..model import FLOAT, POINTER, dashed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..formats.operands import Operand
-    from ..model import Argument, Provider
+from ..formats.operands import CONSTANT, Operand
+from ..model import FLOAT, POINTER, Argument, Provider, dashed
 
 FILE = Path(__file__).with_name("known.d")
 

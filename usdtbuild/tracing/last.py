@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..errors import UsageError
 from .filters import Filter
+from .model import Target
 from .selection import is_meant
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .model import Target
 
 _LEAST, MOST = 1 << 20, 1 << 30  # bytes of a ring
 _SPARE = 4  # for one record that is kept, a ring has room for more: some are written while others are read

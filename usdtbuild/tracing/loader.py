@@ -8,19 +8,15 @@ libraries, before their constructors run.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..elf import layout as elf
 from ..elf.image import Image, code_address
 from ..errors import InputError
 from ..inspection.process import descriptor_of, mapped_files, read_mapped
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .maps import Memory
+from .maps import Memory
 
 _AT_BASE, _AT_ENTRY = 7, 9
 _STATES = ("_dl_debug_state", "dl_debug_state")

@@ -6,18 +6,15 @@ are where all files are loaded at the same places, as in a process and those tha
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..apart import apart
 from ..inspection.process import program_files
+from .job import Job
+from .model import Site, Target
 from .selection import Selection, select
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from .job import Job
-    from .model import Site, Target
 
 _MOST = 16  # sets of files
 

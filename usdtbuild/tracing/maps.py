@@ -11,15 +11,13 @@ import errno
 import mmap
 import os
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..inspection.process import maps_lines
 from .hosts import HOST
 from .model import Cut
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 PAGE = mmap.PAGESIZE  # 4,096, on aarch64 up to 65,536
 # Lowest address that may be mapped (vm.mmap_min_addr is 65,536 or less).

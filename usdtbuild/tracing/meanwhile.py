@@ -12,18 +12,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
 
 from . import ptrace
 from .arming import HOOK, Process
+from .chosen import Chosen
 from .keeper import KEEPER
 from .running import running, status_field
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from .chosen import Chosen
-    from .tracees import Thread, Tracees
+from .tracees import Thread, Tracees
 
 _STARTS = (ptrace.EVENT_FORK, ptrace.EVENT_CLONE)
 

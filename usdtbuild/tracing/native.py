@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import TracerError
 from .hosts import HOST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _READ_EXECUTE, _PRIVATE, _PAGE, _ALIGNED = 5, 2, 4096, 64
 _CODES = (HOST.ticks, HOST.skip, HOST.ticks_a_second, HOST.fence)

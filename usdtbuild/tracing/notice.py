@@ -13,19 +13,16 @@ A thread that blocks SIGURG would get the signal later, so it sets a flag instea
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from ..functions.entry import all_nops
 from ..functions.nops import machine_for
 from . import ptrace
 from .hosts import HOST
+from .loader import Loader
 from .model import COUNT, LIBRARIES, Module, Site, Target
+from .patch.engine import PatchEngine
 from .patch.machine import here
 from .plan import Plan
-
-if TYPE_CHECKING:
-    from .loader import Loader
-    from .patch.engine import PatchEngine
 
 _ALIGNED = 16  # where the next function begins behind the padding of the last
 

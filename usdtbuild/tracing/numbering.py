@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from .model import As, Target
 from .retyped import retyped
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .model import As, Target
 
 
 class Numbering:

@@ -10,14 +10,10 @@ to, which only a breakpoint at the call knows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from .model import CALL, ENTER, EXIT, PROBE, RETURN, Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .model import Site, Target
+from .model import CALL, ENTER, EXIT, PROBE, RETURN, Refusal, Site, Target
 
 
 class Split(NamedTuple):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from . import job
+from . import job
 
 
 class Owner(Protocol):

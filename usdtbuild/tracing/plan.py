@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
 from . import clock
-from .model import STACK, STRING
+from .filters import Filter
+from .job import Cut, Job
+from .last import Last, Until
+from .measures import Measure
+from .model import STACK, STRING, Target
 from .own_returns import seen_alone
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .filters import Filter
-    from .job import Cut, Job
-    from .last import Last, Until
-    from .measures import Measure
-    from .model import Target
-    from .patch.code import Shape
+from .patch.code import Shape
 
 
 class Plan(NamedTuple):

@@ -10,7 +10,8 @@ import contextlib
 import signal
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from ..apart import apart
 from ..errors import InputError, UsdtError
@@ -19,24 +20,16 @@ from .arming import HOOK, Arming, Process
 from .chosen import Chosen
 from .errors import ProgramGoneError, TracerError, told
 from .hosts import HOST
+from .job import Job
 from .keeper import KEEPER
-from .loader import find_loader
+from .loader import Loader, find_loader
 from .maps import has_ended
 from .meanwhile import Meanwhile
 from .model import Refusal
+from .owner import Owner
 from .running import status_field
-from .tracees import FOLLOW
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from .job import Job
-    from .loader import Loader
-    from .owner import Owner
-    from .tracees import Thread, Tracees
-    from .trap.breakpoints import Hit
-
+from .tracees import FOLLOW, Thread, Tracees
+from .trap.breakpoints import Hit
 
 # What the kernel says of a process that has ended: to ptrace and to who writes its memory, to who opens its files.
 _ENDED = (ProcessLookupError, FileNotFoundError)

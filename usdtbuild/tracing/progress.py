@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from . import job
+from .arming import Arming
+from .job import Job
 from .measures import parts
-
-if TYPE_CHECKING:
-    from .arming import Arming
-    from .job import Job
-    from .outbox import Outbox
+from .outbox import Outbox
 
 COUNTING = 0.05  # how often counters are read, in seconds
 _SHARE = 10  # and where that takes long, in one of so many parts of the time

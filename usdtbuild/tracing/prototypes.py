@@ -6,14 +6,12 @@ Only names, sizes and kinds; where a machine passes them is `library_calls`' mat
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .model import FLOAT, INTEGER, POINTER, STRING, Argument
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _WORD = 0  # as large as a pointer (LP64 and ILP32 alike)
 _SIGNED, _UNSIGNED = True, False

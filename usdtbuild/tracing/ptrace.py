@@ -12,13 +12,10 @@ import ctypes
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ..record import NamedTuple
 from .hosts import HOST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CONT, SINGLESTEP, DETACH, SYSCALL, GETEVENTMSG = 7, 9, 17, 24, 0x4201
 GETREGSET, SETREGSET, SEIZE, INTERRUPT, LISTEN = 0x4204, 0x4205, 0x4206, 0x4207, 0x4208

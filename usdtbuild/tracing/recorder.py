@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from . import clock
 from .job import Raw
+from .last import Last, Until
+from .patch.engine import PatchEngine
 from .patch.kept import Kept, Piece, latest
+from .spool import Writer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Numbered = Sequence[tuple[int, PatchEngine]]
 
-    from .last import Last, Until
-    from .patch.engine import PatchEngine
-    from .spool import Writer
-
-    Numbered = Sequence[tuple[int, PatchEngine]]
 
 _PORTION = 4 << 20  # bytes that are handed over at once
 

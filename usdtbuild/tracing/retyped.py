@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from ..errors import UsageError
 from .filters import argument_index
-from .model import FLOAT, INTEGER, POINTER, STRING, As
+from .model import FLOAT, INTEGER, POINTER, STRING, Argument, As, Site, Target
 from .selection import is_meant
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .model import Argument, Site, Target
 
 # What a type makes of an argument: its kind, and how it is spelled in C.
 _KINDS = {"string": (STRING, "char *"), "pointer": (POINTER, "void *"), "hex": (POINTER, "uint{}_t"),

@@ -10,13 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .errors import TracerError
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
 
 _PAUSE = 0.1  # seconds between two looks, more where a look takes long: a twentieth of a processor at most
 _SHARE = 20

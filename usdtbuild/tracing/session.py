@@ -10,10 +10,11 @@ import sys
 import time
 from bisect import bisect_right
 from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UsdtError
 from ..record import NamedTuple
@@ -21,20 +22,15 @@ from . import hosts, job
 from .begin import Begun, another_python, begun
 from .containers import Family
 from .errors import TracerError
+from .job import Job
 from .measures import Tables, added
-from .model import COUNT, ENTER, Totals, without_frames
+from .model import COUNT, ENTER, Event, Totals, without_frames
 from .native import ticks_a_second
 from .patch.plausible import DAMAGED
 from .patch.rings import Decoder
+from .spool import Reader
 from .stacks import Stacks, calling_of
 from .tracer import Reading, Tracer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from .job import Job
-    from .model import Event
-    from .spool import Reader
 
 _PIECE = 512 << 10
 _PORTION = 4096  # events at once: who has had enough is heard between two

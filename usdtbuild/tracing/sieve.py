@@ -8,16 +8,11 @@ after it and is still waiting was left (longjmp, an exception).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from .filters import FilterError, own_of
-from .model import CALL, ENTER, EXIT, RETURN, Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from .filters import Filter, Test
-    from .model import Event, Target, Value
+from .filters import Filter, FilterError, Test, own_of
+from .model import CALL, ENTER, EXIT, RETURN, Event, Refusal, Target, Value
 
 _RETURN_OF = {CALL: RETURN, ENTER: EXIT}  # by the kind of a target that of its return's
 _DEEPEST = 10_000  # calls of one thread that wait for their return; the oldest of more never come back

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+from ..elf.image import Image
 from ..errors import InputError
 from ..formats.operands import MEMORY, OTHER, REGISTER, Operand, OperandPlace
 from ..inspection import types
+from ..inspection.signatures import Parameter, Signature, Wanted
+from ..inspection.types import Member, Type
 from ..machines import facts_of
+from ..machines.calling import Calling, Place
 from .model import FLOAT, INTEGER, POINTER, STRING, Argument
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ..elf.image import Image
-    from ..inspection.signatures import Parameter, Signature, Wanted
-    from ..inspection.types import Member, Type
-    from ..machines.calling import Calling, Place
 
 MOST = 31  # values of a hit: a record has a bit for each that says it couldn't be read
 _MEMBERS = 12  # of a structure

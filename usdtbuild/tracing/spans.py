@@ -8,15 +8,11 @@ half a name means nothing, and its hits are points in time.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from .frames import LEFT
-from .model import CALL, ENTER, EXIT, PROBE, RETURN, STRING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .model import Event, Target
+from .model import CALL, ENTER, EXIT, PROBE, RETURN, STRING, Event, Target
 
 BEGIN, END, POINT = "begin", "end", "point"
 

@@ -7,13 +7,11 @@ import os
 import signal
 import time
 import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from ..errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 

@@ -10,10 +10,8 @@ import os
 import signal
 import struct
 import time
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .model import Stops
+from .model import Stops
 
 _TIMES, _WARM = 60, 10
 _PATIENCE = 1.0  # seconds for one stop

@@ -12,25 +12,20 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import InputError, UsdtError
 from ..inspection.targets import Loaded, files
 from .begin import python_running
 from .errors import TracerError
 from .follower import Follower
-from .model import MISSING, PROBE, Unreadable
+from .job import Job
+from .model import MISSING, PROBE, Event, Target, Unreadable, Value
 from .selection import Wanted, targets_in
-from .tracer import choose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .job import Job
-    from .model import Event, Target, Value
-    from .tracer import Tracer
+from .tracer import Tracer, choose
 
 _PR_SET_PTRACER, _ANY = 0x59616D61, ctypes.c_ulong(-1)
 

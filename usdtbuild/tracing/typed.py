@@ -11,9 +11,10 @@ import json
 import os
 import stat
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__
 from ..apart import apart
@@ -26,15 +27,9 @@ from ..machines import facts_of
 from .compiled import cache
 from .debuginfod import downloaded
 from .errors import TracerError
-from .model import ENTER, EXIT, FRAMES
-from .signatures import parsed, signatures_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from .job import Job
-    from .model import Argument, Module, Site, Target
-    from .signatures import Typed
+from .job import Job
+from .model import ENTER, EXIT, FRAMES, Argument, Module, Site, Target
+from .signatures import Typed, parsed, signatures_of
 
 _MARGIN = 5  # seconds of CPU time beyond which a child is ended that doesn't end by itself
 

@@ -8,16 +8,12 @@ filter later is told so within some milliseconds by a word in its rings.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from . import clock
+from .patch.engine import PatchEngine
 from .patch.rings import Rings
 from .running import status_field
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .patch.engine import PatchEngine
 
 
 class Waiting:

@@ -16,9 +16,9 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Collection, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import UsdtError
 from ..inspection.process import in_container
@@ -26,12 +26,15 @@ from . import clock, hosts, job, ptrace, stops
 from .arming import Process
 from .begin import FRONTS
 from .errors import TracerError, UnwantedError, told
+from .job import Job
 from .keeper import KEEPER
 from .looks import Looks
 from .maps import Memory
+from .measures import Tables
 from .model import COUNT, RECORD, Event, Stops
 from .outbox import Outbox
 from .patch import machine
+from .patch.engine import PatchEngine
 from .patch.plausible import fits
 from .processes import Processes
 from .progress import COUNTING, Progress
@@ -42,13 +45,6 @@ from .spool import Writer
 from .tracees import FOLLOW, WORKER, Tracees, not_allowed
 from .tracer import TRACERS, Ability
 from .waiting import Waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from .job import Job
-    from .measures import Tables
-    from .patch.engine import PatchEngine
 
 # How often rings are emptied, in seconds: at once again where they filled up quickly, less often where nothing comes.
 _TICK, _LONGEST_TICK = 0.004, 0.012

@@ -10,21 +10,16 @@ way of using it is left out; a note, that nothing is wrong but someone may want 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
+from ..elf.image import Image
 from ..formats import stapsdt
 from ..inspection import probes as look
-from ..model import dashed
+from ..inspection.probes import Inspection
+from ..model import Provider, dashed
 from . import arguments, building, names, records, semaphores, site_table, sites
 from .building import LATER
 from .report import ERROR, SEVERITIES, Finding, FoundAt, Subject, Verified
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ..elf.image import Image
-    from ..inspection.probes import Inspection
-    from ..model import Provider
 
 CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (
     *building.CHECKS,

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from ..elf.image import Image
 from ..formats import stapsdt
-from ..formats.operands import CONSTANT, parse
+from ..formats.operands import CONSTANT, Operand, parse
 from ..inspection import probes as look
 from ..inspection import tracers
 from ..machines import facts_of
 from ..model import FLOAT, INTEGER
+from ..model import Argument as Declared
 from ..provider import describe
 from ..text import plural
-from .report import ERROR, NOTE, WARNING, Finding, Gathered, site_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..elf.image import Image
-    from ..formats.operands import Operand
-    from ..model import Argument as Declared
-    from .report import Subject
-
+from .report import ERROR, NOTE, WARNING, Finding, Gathered, Subject, site_place
 
 _CONSTANT = "none, if your tracer isn't perf; else pass the value of a volatile variable"
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ..elf import layout as elf
+from ..elf.image import Image
+from ..elf.sections import ImageSection
+from ..elf.symbols import Symbol
 from ..formats import stapsdt
 from ..provider import describe
-from .report import ERROR, NOTE, WARNING, Finding, FoundAt, Gathered, section_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..elf.image import Image
-    from ..elf.sections import ImageSection
-    from ..elf.symbols import Symbol
-    from .report import Subject
+from .report import ERROR, NOTE, WARNING, Finding, FoundAt, Gathered, Subject, section_place
 
 _STUB = re.compile(r"(?P<mangled>_Z\w*?)?__dtrace(?:enabled)?_(?P<provider>\w+?)___(?P<probe>\w+)")
 _COMPILED_IN = "compile the calls of probes in, without -DUSDT_DISABLE, and with a header made without --none"

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from . import verify
-from .report import ERROR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .report import Finding, Verified
+from .report import ERROR, Finding, Verified
 
 # Findings of `verify` that a declaration decides, though they are no errors of the file as such.
 _ALSO = {"argument-mismatch", "declared-type", "semaphore-mixed", "semaphore-shared", "semaphore-value"}

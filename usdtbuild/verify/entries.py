@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from ..elf.image import Image
 from ..functions.entry import REASONS
 from ..functions.read import FunctionReader, ReadOptions
 from ..functions.report import HARMLESS, WARNINGS
 from .report import ERROR, NOTE, WARNING, Finding, FoundAt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..elf.image import Image
 
 _CURE = "compile it again with what `usdtbuild flags --patchable` gives, and let nothing change its code afterwards"
 _CURES = {

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ..inspection import probes as look
 from ..inspection import tracers
 from ..model import dashed
 from ..provider import describe
-from .report import ERROR, NOTE, WARNING, Finding, FoundAt, Gathered, section_place, site_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .report import Subject
+from .report import ERROR, NOTE, WARNING, Finding, FoundAt, Gathered, Subject, section_place, site_place
 
 _C_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

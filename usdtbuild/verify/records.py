@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 from ..elf import layout as elf
+from ..elf.image import Image
+from ..elf.sections import ImageSection
 from ..errors import InputError, UsdtError
 from ..formats import stapsdt
 from ..inspection import records as readers
+from ..inspection.records import Record
 from ..limits import NOTES
-from .report import ERROR, NOTE, WARNING, Finding, Gathered, note_place, section_place, site_place
+from .report import ERROR, NOTE, WARNING, Finding, FoundAt, Gathered, Subject, note_place, section_place, site_place
 from .sites import is_quiet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ..elf.image import Image
-    from ..elf.sections import ImageSection
-    from ..inspection.records import Record
-    from .report import FoundAt, Subject
 
 _SHF_LINK_ORDER, _SHF_GROUP = 0x80, 0x200
 # Where compilers put parts of many functions together: a linker keeps or drops these as a whole.

@@ -5,22 +5,16 @@ Only these records and their helpers; the checks are in the modules beside.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from ..elf.image import Image
 from ..elf.layout import PF_X
-from ..inspection.probes import declarations
-from ..model import dashed
+from ..elf.sections import ImageSection
+from ..inspection.probes import Inspection, declarations
+from ..inspection.records import Record
+from ..model import Probe, Provider, dashed
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..elf.image import Image
-    from ..elf.sections import ImageSection
-    from ..inspection.probes import Inspection
-    from ..inspection.records import Record
-    from ..model import Probe, Provider
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ..elf import layout as elf
+from ..elf.image import Segment
 from ..formats import stapsdt
 from ..inspection import probes as look
 from ..inspection import tracers
+from ..inspection.records import Location, Record
 from ..machines import facts_of
-from .report import ERROR, WARNING, Finding, FoundAt, Gathered, name_of, site_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..elf.image import Segment
-    from ..inspection.records import Location, Record
-    from .report import Subject
+from .report import ERROR, WARNING, Finding, FoundAt, Gathered, Subject, name_of, site_place
 
 _PAGE = 4096
 

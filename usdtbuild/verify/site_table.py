@@ -6,23 +6,17 @@ addresses yet, and aren't looked at. What is in the table is known to `formats.s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Literal
 
 from ..elf import layout as elf
+from ..elf.image import Image
+from ..elf.sections import ImageSection
 from ..formats import site_table
-from ..formats.site_table import NOTE_FIELD, SiteTableError
+from ..formats.site_table import NOTE_FIELD, SiteTableError, TableRow
+from ..inspection.records import Record
 from ..provider.describe import arguments_text
-from .report import ERROR, WARNING, Finding, FoundAt, Gathered, name_of, section_place, site_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Literal
-
-    from ..elf.image import Image
-    from ..elf.sections import ImageSection
-    from ..formats.site_table import TableRow
-    from ..inspection.records import Record
-    from .report import Subject
+from .report import ERROR, WARNING, Finding, FoundAt, Gathered, Subject, name_of, section_place, site_place
 
 _AGAIN = "link the file again; a tool that rewrote it may have damaged it"
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from ..elf.image import Image
 from ..inspection import site_code, tracers
+from ..inspection.records import Location, Record
 from ..machines import facts_of
-from .report import ERROR, WARNING, Finding, Gathered, name_of, note_place, site_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..elf.image import Image
-    from ..inspection.records import Location, Record
-    from .report import Subject
+from .report import ERROR, WARNING, Finding, Gathered, Subject, name_of, note_place, site_place
 
 _BEHIND = 1 << 12  # bytes of a function that are read behind a site
 

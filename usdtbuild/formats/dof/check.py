@@ -6,16 +6,12 @@ something in it, because the second is what nobody is told about.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from . import layout
 from .decode import Header, Section, decode, read_header, read_sections
-from .types import DofError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .types import Dof, DofProbe
+from .types import Dof, DofError, DofProbe
 
 PLATFORMS = ("freebsd", "illumos", "oracle")
 REJECTED, IGNORED = "rejected", "ignored"

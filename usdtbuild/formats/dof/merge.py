@@ -6,16 +6,12 @@ arguments and function become one, with all their sites: kernels would drop the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from ...model import Attributes
 from . import layout
 from .decode import decode_with_places
 from .types import Dof, DofError, DofProbe, DofProvider
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ...model import Attributes
 
 
 def resolve(data: bytes, address: int, base: int = 0) -> Dof:

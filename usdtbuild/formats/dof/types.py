@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...errors import UsdtError
-
-if TYPE_CHECKING:
-    from ...model import Attributes
+from ...model import Attributes
 
 
 class DofError(UsdtError):

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from ...inspection.process import MappedFile, ProcessMemory
 from ...record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...inspection.process import MappedFile, ProcessMemory
-    from .model import Call, CallReport
+from .model import Call, CallReport
 
 
 class SlotContent(NamedTuple):

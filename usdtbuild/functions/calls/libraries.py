@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...apart import open_binary
 from ...elf.dynamic import Dynamic
 from ...elf.image import Image
 from ...errors import InputError
 from ...record import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .model import Call
+from .model import Call
 
 _DT_NEEDED, _DT_RPATH, _DT_RUNPATH = 1, 15, 29
 _CACHE = Path("/etc/ld.so.cache")

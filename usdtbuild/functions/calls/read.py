@@ -7,23 +7,19 @@ except for the names of IFUNCs that no dynamic symbol names.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ...elf import layout as elf
+from ...elf.image import Image
+from ...elf.symbols import SymbolTable
 from ...elf.tags import DT_SONAME
+from ...machines.stubs import Branch, CodeSpan, Form
 from .model import IFUNC, LAZY, Call, CallReport, CallSite
 from .slots import STT_IFUNC, FilledSlot, SlotMap
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from ...elf.image import Image
-    from ...elf.symbols import SymbolTable
-    from ...machines.stubs import Branch, CodeSpan, Form
 
 _STB_WEAK = 2
 

@@ -6,23 +6,18 @@ Nearly all of it comes from the dynamic segment, so that stripped files have it,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from ...elf.dynamic import Dynamic
+from ...elf.image import Image
 from ...elf.relocations import Relocation
+from ...elf.symbols import Symbol
 from ...machines import stubs_of
-from ...machines.stubs import CodeSpan, FileCode
+from ...machines.stubs import CodeSpan, FileCode, LibraryCalls
 from ...record import NamedTuple
 from .model import BOUND, IFUNC, LAZY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Literal
-
-    from ...elf.image import Image
-    from ...elf.symbols import Symbol
-    from ...machines.stubs import LibraryCalls
 
 _PF_X, _PF_W = 1, 2
 _PT_GNU_EH_FRAME, _PT_GNU_RELRO = 0x6474E550, 0x6474E552

@@ -6,6 +6,8 @@ here is unsure, and where that isn't looked at closely so is whatever stands whe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..calls import signed
 from ..values import (
     BRANCH,
@@ -25,10 +27,6 @@ from ..values import (
     decoder,
     unsure,
 )  # fmt: skip
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def steps() -> Callable[[int, int], Step]:

@@ -6,15 +6,12 @@ runs into a `break` stands at it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ..calls import signed
 from ..host import GENERIC, Host, Kernel, Registers, Traps, skip_by
 from ..numbers import EM_LOONGARCH
 from . import branch, facts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _BREAK, _SYSCALL, _JIRL, _BL = 0x002A, 0x0056, 19, 21  # 17 bits at the top, 6 bits at the top
 _FACTS = facts()[EM_LOONGARCH]

@@ -5,6 +5,8 @@ Encodings: LoongArch reference manual, volume 1, 2. What writes a register in a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..calls import signed
 from ..values import (
     BRANCH,
@@ -23,10 +25,6 @@ from ..values import (
     always,
     decoder,
 )  # fmt: skip
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _BL, _B, _JIRL = 0x54000000, 0x50000000, 0x4C000000
 

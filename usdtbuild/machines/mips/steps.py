@@ -6,6 +6,8 @@ here is unsure.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..calls import signed
 from ..stubs import low16
 from ..values import (
@@ -24,10 +26,6 @@ from ..values import (
     decoder,
     unsure,
 )  # fmt: skip
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _JAL, _J = 0x0C000000, 0x08000000
 

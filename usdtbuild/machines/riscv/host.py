@@ -7,16 +7,13 @@ extension.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ..calls import signed
 from ..host import GENERIC, Host, Kernel, Registers, Traps, skip_by
 from ..numbers import EM_RISCV
 from . import facts
 from .steps import branch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _TRAP, _OTHER_TRAP = b"\x02\x90", b"\x73\0\x10\0"  # c.ebreak, ebreak
 _FACTS = facts()[EM_RISCV]

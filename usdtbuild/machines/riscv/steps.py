@@ -5,6 +5,8 @@ Encodings: unprivileged ISA 2, 16, 24. What writes a register in a way that isn'
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..calls import signed
 from ..values import (
     BRANCH,
@@ -22,10 +24,6 @@ from ..values import (
     decoder,
     unsure,
 )  # fmt: skip
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def steps(is64: bool) -> Callable[[int, int], Step]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator
 
 _BRANCH = re.compile(rb"[\x70-\x7f\xe0-\xe3\xe8\xe9\xeb]|\x0f(?=[\x80-\x8f])|\xc7(?=\xf8)", re.DOTALL)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ..calls import signed
 from ..host import RETURN, Host, Kernel, Registers, Space, Traps, WayBack
@@ -11,9 +11,6 @@ from ..numbers import EM_X86_64
 from ..templates import Code
 from . import INT3, facts
 from .templates import TEMPLATES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _NAMES = (  # struct user_regs_struct
     "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi", "rdi", "orig_rax",

@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ..unwind_table import search_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _RECORD = 1 << 16  # bytes of one record that are read, at most
 _TABLE = 1 << 20

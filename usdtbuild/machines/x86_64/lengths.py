@@ -6,10 +6,7 @@ tables are A-2, A-3 and A-6 of Intel's manual, volume 2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable
 
 _LONGEST = 12  # REX, opcode, ModRM, SIB, displacement and immediate of `mov`
 _TWO = 0x0F  # begins opcodes of two bytes, which are 0x0fNN here

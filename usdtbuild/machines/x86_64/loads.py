@@ -16,18 +16,14 @@ Encodings: Intel's manual, volume 2; what a function may change: psABI, figure 3
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ..stubs import CALL, JUMP, Branch
+from ..stubs import CALL, JUMP, Branch, FileCode
 from . import steps as x86
 from .landing_pads import LandingPads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ..stubs import FileCode
-    from .steps import Effect, Place
+from .steps import Effect, Place
 
 # What a called function may change: rax, rcx, rdx, rsi, rdi, r8 to r11; of i386 eax, ecx, edx.
 _CHANGED = {8: 0b0000111111000111, 4: 0b111}

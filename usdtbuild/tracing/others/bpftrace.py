@@ -15,26 +15,20 @@ import select
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...inspection.process import mapped_files, open_mapped
 from ..arguments import number
 from ..errors import TracerError, UnwantedError
-from ..measures import added
-from ..model import COUNT, MISSING, STRING, Event, Refusal, Totals
+from ..job import Job
+from ..measures import Tables, added
+from ..model import COUNT, MISSING, STRING, Event, Refusal, Target, Totals, Value
+from ..plan import Plan
 from . import names, watching
 from .program import KEYS, Program, attached, expressions, string_length
 from .texts import Texts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Mapping, Sequence
-
-    from ..job import Job
-    from ..measures import Tables
-    from ..model import Target, Value
-    from ..plan import Plan
 
 _STARTING = 180.0  # seconds; attaching to a hundred probes takes one, and a minute on a machine that is very busy
 _PATIENCE = 60.0  # seconds, for the last hits

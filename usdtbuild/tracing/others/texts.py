@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...errors import InputError
 from ...inspection.process import FileMapping, mapped_file, open_mapped
-from ..maps import PAGE, areas, end_of
-from ..model import MISSING, Unreadable, string
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..maps import Area
-    from ..model import Value
+from ..maps import PAGE, Area, areas, end_of
+from ..model import MISSING, Unreadable, Value, string
 
 _KEPT = 16  # looks at one process that are remembered
 _MODULE = "x"  # a file with code stays mapped until the dynamic linker says so, which is when it is looked at again

@@ -13,12 +13,10 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...inspection.process import in_container
-
-if TYPE_CHECKING:
-    from ..job import Job
+from ..job import Job
 
 UPROBES = Path("/sys/bus/event_source/devices/uprobe")
 _TYPES, _ADMINISTRATOR = Path("/sys/kernel/btf/vmlinux"), 21  # CAP_SYS_ADMIN, which bpftrace needs to read these

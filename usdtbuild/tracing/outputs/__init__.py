@@ -8,17 +8,13 @@ come as events.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from ...ending import StandardOutputError
+from ..measures import Tables
+from ..model import Event, Report, Target, Totals
+from .rows import Row
 from .values import argument_names, title
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ...ending import StandardOutputError
-    from ..measures import Tables
-    from ..model import Event, Report, Target, Totals
-    from .rows import Row
 
 EVENTS, KEYS, COUNTS = "events", "keys", "counts"
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from ..measures import Cell, bounds, class_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _WIDTH = 40
 _MOST = 100_000  # classes; some 10 MB

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import IO, TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import IO
 
 from ...errors import UsageError
-from ..measures import Cell, Measure
-from ..model import STRING
+from ..measures import Cell, Measure, Tables
+from ..model import STRING, Event, Report, Target
 from . import KEYS, Table
 from .keys import Keys, find_argument, lost_too, number_of
 from .rows import Row, aligned, number_text
 from .values import Show, argument_names, title, value_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..measures import Tables
-    from ..model import Event, Report, Target
 
 _ROWS = 20
 _MOST_VALUES = 1_000_000  # different values of one target; some 100 MB

@@ -3,22 +3,18 @@ order. How they are printed is the matter of `call_report`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from ..call_report import without_time
 from ..call_tree import CallTree, merged
 from ..frames import LEFT
-from ..model import EXIT
+from ..model import EXIT, Event, Report, Target
 from . import EVENTS, Output
 from .bars import Distribution
 from .values import first_of_each, function_names
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+Show = Callable[[CallTree, Report], bool]
 
-    from ..model import Event, Report, Target
-
-    Show = Callable[[CallTree, Report], bool]
 
 _MOST = 1 << 18  # ways through the program
 

@@ -13,18 +13,14 @@ import csv
 import json
 import shutil
 import time
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple
 
 from ...text import one_line
+from ..model import Report, Target, Totals
 from . import COUNTS, Output, Table
 from .rows import Row, rate
 from .values import cell, title
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..model import Report, Target, Totals
-
 
 LIBRARIES, ALL = "libraries", "all"
 _MOST_ZEROS = 20  # so many targets without a hit are told one by one

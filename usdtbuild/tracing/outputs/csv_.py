@@ -9,15 +9,12 @@ import contextlib
 import csv
 import io
 import tempfile
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import IO, Any
 
+from ..model import Argument, Event, Report, Target
 from . import Hits
 from .values import cell, cell_value, column_kind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..model import Argument, Event, Report, Target
 
 _HEAD = ("time", "pid", "tid", "probe")
 

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
 
-from . import COUNTS, KEYS, Output, needs_of
+from ..measures import Tables
+from ..model import Event, Report, Target
+from . import COUNTS, KEYS, Output, Table, needs_of
+from .rows import Row
 from .values import title
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ..measures import Tables
-    from ..model import Event, Report, Target
-    from . import Table
-    from .rows import Row
 
 
 class Every(Output):

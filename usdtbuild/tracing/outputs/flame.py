@@ -8,17 +8,14 @@ graph is: Brendan Gregg, "The Flame Graph", CACM 59(6), 2016. Colours say nothin
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
+from ..model import Report
 from .bars import duration
 from .stacks import Node, StacksOutput, totals
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..model import Report
 
 _WIDTH, _MARGIN, _ROW, _TOP = 1200, 10, 18, 56
 _NARROWEST = 0.2  # pixels; what is narrower can't be seen or pointed at

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..model import Report
 from .stacks import StacksOutput, walk
-
-if TYPE_CHECKING:
-    from ..model import Report
 
 
 class Folded(StacksOutput):

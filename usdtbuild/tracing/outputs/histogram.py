@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from ...errors import UsageError
-from ..measures import Measure
-from ..model import FLOAT, STRING
+from ..measures import Measure, Tables
+from ..model import FLOAT, STRING, Event, Report, Target
 from . import KEYS, Table
 from .bars import Distribution
 from .keys import Keys, find_argument, lost_too, number_of
 from .rows import Row, aligned, number_text
 from .values import Show, title, value_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ..measures import Tables
-    from ..model import Event, Report, Target
-
 
 _ROWS = 20
 _MOST_KEYS = 100_000  # different keys of one table; some 100 MB

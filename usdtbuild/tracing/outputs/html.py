@@ -13,19 +13,16 @@ import html
 import json
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from ...text import one_line
+from ..model import Event, Report, Target
 from ..spans import POINT, Spans
 from . import Hits
 from .bars import duration
 from .values import value_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..model import Event, Report, Target
 
 MOST_HITS = 200_000  # some 30 MB of page; browsers draw that in 20 ms
 _PAGE = Path(__file__).parent / "page"

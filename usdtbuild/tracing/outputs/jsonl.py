@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import IO, TYPE_CHECKING
+from collections.abc import Sequence
+from typing import IO
 
 from ...text import one_line
+from ..model import Event, Target
 from ..stacks import frame_json
 from . import Hits
 from .values import arguments_of, files_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..model import Event, Target
-
 
 _SHORT = (",", ":")
 

@@ -9,19 +9,15 @@ and the result, `price(amount=39) = 3822`.
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING
+from collections.abc import Sequence
+from typing import IO
 
 from ...inspection.demangle import without_parameters
 from ...text import one_line
-from ..model import ENTER, EXIT
+from ..model import ENTER, EXIT, Event, Target
 from ..stacks import frame_text
 from . import Hits
 from .values import Show, files_of, value_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..model import Event, Target
 
 _DEEPEST = 10_000  # calls of one thread that wait for their return
 

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from ..model import Cut
+from ..model import Argument, Cut, Value
 from .values import value_text
-
-if TYPE_CHECKING:
-    from ..model import Argument, Value
 
 # The end of the text ends a literal, too: it may be cut there.
 _TOKENS = re.compile(

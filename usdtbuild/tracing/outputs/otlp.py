@@ -10,22 +10,17 @@ import logging
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ..._version import __version__
 from ...text import one_line
-from ..model import MISSING
+from ..model import MISSING, Event, Report, Target, Value
 from ..selection import is_meant
 from ..spans import BEGIN, END, POINT, Role, Spans
 from . import Hits
 from .extras import imported
-from .values import arguments_of, merged, title
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..model import Event, Report, Target, Value
-    from .values import Plain
+from .values import Plain, arguments_of, merged, title
 
 _QUEUED = 20_000  # spans; some 40 MB
 _BATCH = 512

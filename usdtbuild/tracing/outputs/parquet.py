@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
 
-from ..model import FLOAT, MISSING, STRING
+from ..model import FLOAT, MISSING, STRING, Event, Report, Target
 from . import Hits
 from .extras import imported
 from .values import column_kind, plain_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..model import Event, Report, Target
 
 _BATCH = 1 << 10  # rows that are written to a temporary file together, however hits come
 _GROUP = 1 << 16  # rows of a row group

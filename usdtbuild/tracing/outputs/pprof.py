@@ -7,14 +7,10 @@ generated code, for two kinds of fields.
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from ..model import Report
 from .stacks import StacksOutput, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..model import Report
 
 # Numbers of fields.
 _SAMPLE_TYPE, _SAMPLE, _LOCATION, _FUNCTION, _STRINGS, _TIME, _DURATION = 1, 2, 4, 5, 6, 9, 10

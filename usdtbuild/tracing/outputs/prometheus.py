@@ -11,21 +11,17 @@ import math
 import sys
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...errors import Told
 from ...text import one_line
-from . import COUNTS, KEYS, Output, needs_of
+from ..measures import Tables
+from ..model import Event, Report, Target
+from . import COUNTS, KEYS, Output, Table, needs_of
 from .extras import imported
+from .rows import Row
 from .values import title
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..measures import Tables
-    from ..model import Event, Report, Target
-    from . import Table
-    from .rows import Row
 
 _MOST_KEYS = 2_000
 _OTHERS = "(others)"

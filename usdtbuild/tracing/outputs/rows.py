@@ -6,13 +6,11 @@ import math
 import shutil
 import sys
 from collections import Counter
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
 from ...inspection.demangle import shortened
 from ...text import ELLIPSIS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _LEAST = 18  # characters of a name that still say something
 

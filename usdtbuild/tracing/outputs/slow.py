@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import IO, Any
 
+from ..model import Event, Report, Target
 from . import EVENTS
 from .bars import duration
 from .latency import Latency
 from .lines import Lines
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..model import Event, Report, Target
 
 _MOST_THREADS = 10_000  # whose last hits are known: of more, those that were hit last
 

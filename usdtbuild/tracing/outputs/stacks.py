@@ -7,20 +7,16 @@ What it makes is written by `folded`, `flame` and `pprof`.
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
 
 from ...text import one_line
 from ..frames import LEFT
-from ..spans import BEGIN, POINT, find_roles
+from ..model import Event, Target
+from ..spans import BEGIN, POINT, Role, find_roles
 from ..stacks import frame_name
 from . import EVENTS, Output
 from .values import title
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..model import Event, Target
-    from ..spans import Role
 
 _DEEPEST = 1000
 _MOST_NODES = 500_000

@@ -11,7 +11,8 @@ import signal
 import sys
 import termios
 import tty
-from typing import IO, TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import IO, NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,19 +20,13 @@ from rich.table import Table as Drawn
 from rich.text import Text
 
 from ...text import one_line
-from . import COUNTS
+from ..measures import Tables
+from ..model import Report, Target, Totals
+from . import COUNTS, Table
 from .bars import duration
 from .count import hit_rows
 from .every import Every
-from .rows import rate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..measures import Tables
-    from ..model import Report, Target, Totals
-    from . import Table
-    from .rows import Row
+from .rows import Row, rate
 
 _MOST = 20_000  # rows that are kept; what comes later is one of each table
 _AROUND = 4  # lines of the screen that are no rows

@@ -6,18 +6,14 @@ Format: "Trace Event Format", Google, 2016; times are microseconds, here since t
 from __future__ import annotations
 
 import json
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import IO, Any
 
 from ...text import one_line
+from ..model import Event, Report, Target
 from ..spans import POINT, Spans
 from . import Hits
-from .values import arguments_of, merged
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..model import Event, Report, Target
-    from .values import Plain
+from .values import Plain, arguments_of, merged
 
 
 class TraceEvents(Hits):

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from ...text import one_line
-from ..model import FLOAT, MISSING, POINTER, STRING, Cut, Unreadable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..model import Argument, Event, Target, Value
+from ..model import FLOAT, MISSING, POINTER, STRING, Argument, Cut, Event, Target, Unreadable, Value
 
 # Spreadsheets take what begins with one of these for a formula, in a string's place too (CWE-1236).
 _FORMULA = ("=", "+", "-", "@", "'")

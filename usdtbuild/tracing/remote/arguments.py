@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+from ...formats.operands import Operand
+from ...machines.facts import Stopped
 from .. import arguments
 from ..arguments import is_floating
+from ..model import Argument, Held, Value
+from .registers import Registers
 from .server import Server
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...formats.operands import Operand
-    from ...machines.facts import Stopped
-    from ..model import Argument, Held, Value
-    from .registers import Registers
-
-    Reader = Callable[[Registers, Server], Value]
-    Raw = Callable[[Registers, Server], "int | None"]
+Reader = Callable[[Registers, Server], Value]
+Raw = Callable[[Registers, Server], "int | None"]
 
 
 def reader(argument: Argument, operand: Operand, stopped: Stopped, string_size: int) -> Reader:

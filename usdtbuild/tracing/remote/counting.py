@@ -18,8 +18,9 @@ import struct
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...elf.image import MAGIC, Image
 from ...errors import InputError
@@ -28,18 +29,12 @@ from ...inspection.process import FileMapping, MappedFile, mapped_file, maps_lin
 from ...inspection.targets import Loaded
 from ..compiled import compiled
 from ..errors import TracerError
-from ..model import Refusal, Totals
-from ..selection import targets_in
+from ..job import Job
+from ..model import Event, Refusal, Report, Target, Totals
+from ..selection import Wanted, targets_in
 from ..spawn import Spawned
 from ..tracer import Tracer
 from .emulator import environment, not_begun, prefix_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ..job import Job
-    from ..model import Event, Report, Target
-    from ..selection import Wanted
 
 _PAGE, _MOST = 4096, 1 << 20  # `counts` is sparse: 8 MB if there were so many targets
 _BY_REGISTER = (

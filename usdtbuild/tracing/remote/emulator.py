@@ -8,19 +8,15 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-from ...errors import InputError, UsageError, reason
+from ...errors import InputError, UsageError, UsdtError, reason
 from ..errors import TracerError
+from ..job import Job
 from ..spawn import Spawned
 from .packets import Link, connect
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...errors import UsdtError
-    from ..job import Job
 
 _PATIENCE = 30.0  # seconds for an emulator to listen
 

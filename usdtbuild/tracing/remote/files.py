@@ -10,8 +10,9 @@ import contextlib
 import os
 import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...elf.image import MAGIC, Image
 from ...errors import InputError
@@ -21,11 +22,7 @@ from ...limits import SERVER_FILE
 from ...machines import facts_of
 from ..errors import TracerError
 from ..loader import symbols_of_linker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .server import Server
+from .server import Server
 
 _AT_PHDR, _AT_BASE, _AT_ENTRY = 3, 7, 9
 _PT_DYNAMIC, _PT_INTERP, _PT_PHDR = 2, 3, 6

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from .files import read_through
-from .server import INTERRUPTED, process_of, thread_number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .process import Process
-    from .server import Server, Stop
+from .process import Process
+from .server import INTERRUPTED, Server, Stop, process_of, thread_number
 
 _LATEST = 30.0  # seconds in which one is taken for what was asked for, however busy the machine is
 _SIGINT = 1 << 1  # in the sets of signals in /proc

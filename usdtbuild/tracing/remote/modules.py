@@ -6,24 +6,17 @@ until it is done, of which it tells only when a program starts; for what `dlopen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from ...errors import InputError
 from ...functions.calls.slots import beginning
-from ..model import Refusal
+from ...inspection.targets import Loaded
+from ..model import Refusal, Target
 from ..numbering import Numbering
-from ..selection import targets_in
+from ..selection import Wanted, targets_in
 from .files import Files, Linker
-from .plt_slots import PltSlots, refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ...inspection.targets import Loaded
-    from ..model import Target
-    from ..selection import Wanted
-    from .plt_slots import Untaken
-    from .sites import Sites
+from .plt_slots import PltSlots, Untaken, refused
+from .sites import Sites
 
 _SYSROOT = "--sysroot names the folder that is the program's root"
 

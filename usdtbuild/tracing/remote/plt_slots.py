@@ -22,19 +22,15 @@ the words hold now, because the thread may have loaded them before the slot was 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ..model import Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ...elf.image import Image
-    from ..model import Site, Target
-    from .registers import Registers
-    from .server import Server
-    from .sites import Sites
+from ...elf.image import Image
+from ..model import Refusal, Site, Target
+from .registers import Registers
+from .server import Server
+from .sites import Sites
 
 _LONGEST_READ = 1 << 16  # bytes between slots that are read at once
 

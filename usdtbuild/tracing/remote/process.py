@@ -6,26 +6,19 @@ what is asked about this memory is asked of the parent: the server remembers of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable
+from typing import Protocol
 
 from ...errors import InputError
 from ...machines import facts_of
-from ..model import Refusal
+from ..job import Job
+from ..model import Refusal, Value
 from .files import Files
-from .modules import Modules
-from .plt_slots import PltSlots
-from .server import TRAP, Machine, Stop, process_of, thread_number
+from .modules import Found, Modules
+from .plt_slots import PltSlots, _Slot
+from .registers import Registers
+from .server import TRAP, Machine, Server, Stop, process_of, thread_number
 from .sites import Sites
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..job import Job
-    from ..model import Value
-    from .modules import Found
-    from .plt_slots import _Slot
-    from .registers import Registers
-    from .server import Server
 
 _SEQUENCE = 64  # bytes of code in which one that reserves memory has ended
 _MOST_STEPS = 1_000_000  # of one search for a symbol: 700 in glibc where the first library has it

@@ -12,21 +12,15 @@ would wait for it for ever.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from ...errors import InputError
-from ..model import COUNT, Event, Refusal
+from ..job import Job
+from ..model import COUNT, Event, Refusal, Value
 from .interrupts import Interrupts
 from .modules import Found
 from .process import Process
-from .server import process_of, thread_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ..job import Job
-    from ..model import Value
-    from .server import Server, Stop
+from .server import Server, Stop, process_of, thread_number
 
 # Seconds after which an interrupt that hasn't come is lost: gdbserver sends it to the program's process group, which a
 # program that it attached to needs not lead.

@@ -6,15 +6,12 @@ had before there were descriptions, which is one of the machine's facts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from ...limits import ANNEXES, REGISTER_SIZE, REGISTERS
+from ...machines.facts import Stopped
 from ..errors import TracerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ...machines.facts import Stopped
 
 _DEEPEST = 8  # includes within includes
 

@@ -15,18 +15,15 @@ has anything where a return address would be, and a breakpoint in data would cha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from ...elf.layout import PF_W, PF_X, SHF_WRITE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ...inspection.targets import Loaded
-    from ...machines.facts import Stopped
-    from .arguments import Watched
-    from .registers import Registers
-    from .server import Server
+from ...inspection.targets import Loaded
+from ...machines.facts import Stopped
+from .arguments import Watched
+from .registers import Registers
+from .server import Server
 
 
 class _Expected(NamedTuple):

@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ...limits import PACKET_SENT, SERVER_OBJECT, THREADS
+from ...machines.facts import Stopped
 from ..errors import TracerError
 from ..model import string
 from . import registers as described
+from .packets import Link
 from .registers import Registers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ...machines.facts import Stopped
-    from .packets import Link
 
 _PATIENCE = 30.0  # seconds for an object of the server's
 _PAGE = 4096  # no smaller pages are there, so that memory is readable or not as far as the next multiple

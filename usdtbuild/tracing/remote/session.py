@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ...errors import UsdtError
 from ..errors import TracerError
-from ..model import Refusal, Stops, Totals
+from ..job import Job
+from ..model import Event, Refusal, Report, Stops, Totals
 from ..tracer import Tracer
 from .emulator import Emulator, prefix_of
-from .packets import connect
+from .packets import Link, connect
 from .program import Program
 from .server import Server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ..job import Job
-    from ..model import Event, Report
-    from .packets import Link
 
 _BATCH = 500  # events at once
 _LEAVING = 30.0  # seconds to leave a program in which the interrupt was lost: with its next hit

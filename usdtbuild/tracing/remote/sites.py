@@ -6,20 +6,15 @@ before it says that one has stopped, and starts none before it is told to.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from ..model import EXIT, RETURN, Refusal
+from ...elf.image import Image
+from ...machines.facts import Stopped
+from ..model import EXIT, RETURN, Refusal, Site, Target, Value
 from .arguments import Watched, holds, reader
+from .registers import Registers
 from .returns import Returns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ...elf.image import Image
-    from ...machines.facts import Stopped
-    from ..model import Site, Target, Value
-    from .registers import Registers
-    from .server import Server
+from .server import Server
 
 _LONGEST = 8  # of the instructions that may stand at a site
 

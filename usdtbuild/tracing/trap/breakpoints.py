@@ -10,9 +10,10 @@ What a forked process inherits is a copy of the breakpoints with a copy of this 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import signal
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ...machines import facts_of
 from ...machines.host import RETURN
@@ -21,21 +22,15 @@ from .. import ptrace
 from ..hosts import HOST
 from ..keeper import KEEPER
 from ..maps import Memory
-from ..model import EXIT, TAKEN, Refusal
+from ..model import EXIT, TAKEN, Held, Refusal, Site, Target, Value
 from ..model import RETURN as RETURNS
-from .operands import holds, is_float_register, reader
+from ..plan import Plan
+from ..tracees import Thread, Tracees
+from .operands import Reader, holds, is_float_register, reader
 from .returns import Returns, Wanted
 
-if TYPE_CHECKING:
-    import ctypes
-    from collections.abc import Callable, Sequence
+Registers = ctypes.Array[ctypes.c_ulonglong]
 
-    from ..model import Held, Site, Target, Value
-    from ..plan import Plan
-    from ..tracees import Thread, Tracees
-    from .operands import Reader
-
-    Registers = ctypes.Array[ctypes.c_ulonglong]
 
 AGAIN = -2  # beside RETURN
 RETURNED = -2  # the target number of a breakpoint that is only there because somebody returns to it

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ctypes
+from collections.abc import Callable, Sequence
 
-from ...formats.operands import REGISTER
+from ...formats.operands import REGISTER, Operand
 from .. import arguments
 from ..hosts import HOST
+from ..maps import Memory
+from ..model import Argument, Held, Value
 from ..ptrace import FLOATS, INDEX, NAMES
 
-if TYPE_CHECKING:
-    import ctypes
-    from collections.abc import Callable, Sequence
+Registers = ctypes.Array[ctypes.c_ulonglong] | Sequence[int]
+Reader = Callable[[Registers, Memory], Value]
 
-    from ...formats.operands import Operand
-    from ..maps import Memory
-    from ..model import Argument, Held, Value
-
-    Registers = ctypes.Array[ctypes.c_ulonglong] | Sequence[int]
-    Reader = Callable[[Registers, Memory], Value]
 
 _MASK = (1 << 64) - 1
 _REGISTERS = HOST.registers

@@ -17,18 +17,13 @@ that was forked inherits all of it with its stack; one that shares its parent's 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...record import NamedTuple
 from .. import ptrace
 from ..hosts import HOST
-from ..maps import areas
+from ..maps import Area, Memory, areas
+from ..model import Value
 from ..patch import slots
-
-if TYPE_CHECKING:
-    from ..maps import Area, Memory
-    from ..model import Value
-    from .operands import Reader, Registers
+from .operands import Reader, Registers
 
 _ELF = b"\x7fELF"
 _CALL = 8  # bytes of the longest direct call
