@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import UsdtError
+from ..machines.facts import Entries as Machine
 from ..record import NamedTuple
-
-if TYPE_CHECKING:
-    from ..machines.facts import Entries as Machine
 
 
 class FlagsError(UsdtError):

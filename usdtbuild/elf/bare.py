@@ -7,14 +7,10 @@ is marked as not executable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..limits import SECTION_ALIGNMENT
 from ..record import NamedTuple
 from . import layout
-
-if TYPE_CHECKING:
-    from .object import ElfObject
+from .object import ElfObject
 
 # Control-flow protection (x86, AArch64), floating point and other ABI variants (ARM, RISC-V, MIPS, PowerPC).
 _MARKS = (

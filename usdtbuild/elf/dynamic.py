@@ -8,11 +8,12 @@ DT_GNU_HASH binutils' `bfd/elflink.c`; glibc's `elf/dl-lookup.c` for versions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from struct import error as struct_error
-from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
+from .image import Image
 from .relocations import Relocation, decode, relr, words
 from .symbols import Strings, Symbol, SymbolTable
 from .tags import (
@@ -37,11 +38,6 @@ from .tags import (
     DT_VERSYM,
     read_tags,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .image import Image
 
 # VERSYM_VERSION: the bit above it says that a definition is not the default one.
 _VERSION_BITS = 0x7FFF

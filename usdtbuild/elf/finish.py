@@ -8,16 +8,13 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from . import layout
+from .changes import NewRelocations, ObjectChanges
 from .finish_symbols import NewSymbols, SectionNames, write_symbols
+from .headers import SectionHeader
+from .layout import SectionIndex
 from .relocations import RepeatedRelocations, encode, is_plain, join_info, symbol_field
 from .tail import Tail
 from .uleb import decode_uleb, encode_uleb
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .changes import NewRelocations, ObjectChanges
-    from .headers import SectionHeader
-    from .layout import SectionIndex
 
 
 class Finisher(Tail):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..record import NamedTuple
 from . import layout
-
-if TYPE_CHECKING:
-    from .headers import Headers
+from .headers import Headers
 
 
 class ImageSection(NamedTuple):

@@ -5,18 +5,13 @@ What a table's columns are is `elf.symbols`' business, which function is around 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from . import layout
-from .sections import content_of
+from .headers import Headers
+from .sections import ImageSection, content_of
 from .symbols import Strings, Symbol, SymbolTable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .headers import Headers
-    from .sections import ImageSection
 
 
 class SymbolTables:

@@ -7,24 +7,19 @@ from __future__ import annotations
 
 from binascii import crc32
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from ..elf import layout as elf
-from ..elf.layout import SectionIndex
+from ..elf.layout import SectionIndex, SymbolIndex
+from ..elf.object import ElfObject
 from ..errors import InputError, UsdtError
 from ..formats.dof import layout
 from ..formats.dof.encode import encode
 from ..formats.dof.types import Dof, DofError, DofProbe, DofProvider, Encoded
 from ..machines import facts_of
+from ..model import Probe, Provider
 from ..record import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..elf.layout import SymbolIndex
-    from ..elf.object import ElfObject
-    from ..model import Probe, Provider
-    from .sites import StubSymbol
+from .sites import StubSymbol
 
 # How each system's loader finishes an address: FreeBSD adds the field's own place to a distance, which costs no
 # dynamic relocation; the others add the module's load address.

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..elf import layout as elf
 from ..elf.edit import NewRelocation
+from ..elf.layout import SectionIndex
 from ..errors import UsdtError
 from ..formats.dof.encode import with_trailer
 from . import dof as dof_records
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..elf.layout import SectionIndex
-    from .context import Context, RecordedPlace
+from .context import Context, RecordedPlace
 
 SECTION = ".SUNW_dof"
 

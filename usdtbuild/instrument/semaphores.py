@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from ..elf import layout as elf
 from ..elf.edit import NewRelocation
+from ..elf.layout import SectionIndex
 from ..formats import stapsdt
 from . import sites
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..elf.layout import SectionIndex
-    from .context import Context
+from .context import Context
 
 # One hidden symbol whose section makes the linked `.probes` begin on a page of its own (see _anchor_symbol).
 ANCHOR_SYMBOL = "usdtbuild.probes.page"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .facts import Entries, LongNop
+from .facts import Entries, LongNop
 
 LONGEST_NOP = 15  # bytes of an instruction of x86
 

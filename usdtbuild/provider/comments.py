@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .lexer import Scan
+from .lexer import Scan
 
 _LONGEST = 1 << 16  # characters of what stands above a probe; what is longer documents nothing
 _MOST_INDENTATION = 120  # characters in front of a comment that are looked at

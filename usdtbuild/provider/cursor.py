@@ -6,12 +6,8 @@ Knows tokens and brackets; what they declare is read by `declarations` and `gram
 from __future__ import annotations
 
 from .diagnostics import SyntaxProblem
-from .lexer import LETTERS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .lexer import Scan
-    from .types import Shape
+from .lexer import LETTERS, Scan
+from .types import Shape
 
 
 class Cursor:

@@ -7,13 +7,10 @@ here (`types.Resolver` does that); a known name only tells a declarator in paren
 from __future__ import annotations
 
 from ..record import NamedTuple
+from .cursor import Cursor
 from .diagnostics import SyntaxProblem
 from .lexer import LETTERS
 from .types import UNSUPPORTED_TYPES, Base, Shape, is_known
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .cursor import Cursor
 
 # No declaration that means anything nests its parentheses deeper.
 _MAX_NESTING = 16

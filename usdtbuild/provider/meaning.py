@@ -7,15 +7,11 @@ records; reads no text.
 from __future__ import annotations
 
 from ..model import Argument, Attributes, CType, Probe, Provider, Translated, macro_name
-from .types import TypeProblem
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .declarations import Parameter
-    from .diagnostics import Reports
-    from .grammar import DeclaredProbe, DeclaredProvider
-    from .lexer import Pragma
-    from .types import Resolver, Shape
+from .declarations import Parameter
+from .diagnostics import Reports
+from .grammar import DeclaredProbe, DeclaredProvider
+from .lexer import Pragma
+from .types import Resolver, Shape, TypeProblem
 
 
 class Meaning:

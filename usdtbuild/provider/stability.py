@@ -5,13 +5,9 @@ Needed only where a file has pragmas, or attributes are shown.
 
 from __future__ import annotations
 
-from ..model import Attribute, Attributes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..model import Provider
-    from .diagnostics import Reports
-    from .lexer import Pragma
+from ..model import Attribute, Attributes, Provider
+from .diagnostics import Reports
+from .lexer import Pragma
 
 _STABILITY = ("internal", "private", "obsolete", "external", "unstable", "evolving", "stable", "standard")
 _CLASSES = ("unknown", "cpu", "platform", "group", "isa", "common")
