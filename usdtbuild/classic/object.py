@@ -33,13 +33,11 @@ from ..provider import describe, header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from mmap import mmap
 
     from ..elf.layout import SymbolIndex
+    from ..files import Data
     from ..model import Provider
     from ..outputs import Outputs
-
-    Data = bytes | mmap
 
 _LTO_SYMBOLS = b".gnu.lto_.symtab"
 _LIBTOOL = b"libtool object file"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ..elf.headers import Data
+    from ..files import Data
 
 
 class Piece(NamedTuple):

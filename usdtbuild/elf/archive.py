@@ -14,9 +14,8 @@ from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from mmap import mmap
 
-    Data = bytes | mmap
+    from ..files import Data
 
 MAGIC, THIN_MAGIC = b"!<arch>\n", b"!<thin>\n"
 _HEADER_SIZE = 60

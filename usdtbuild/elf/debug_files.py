@@ -14,7 +14,7 @@ from .space import FUNCTIONS, AddressSpace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .headers import Data
+    from ..files import Data
 
 DEBUG_FOLDER = "/usr/lib/debug"
 

@@ -17,12 +17,10 @@ from .foreign import not_elf
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from mmap import mmap
     from struct import Struct
 
     from ..errors import InputError
-
-    Data = bytes | mmap
+    from ..files import Data
 
 MAGIC = b"\x7fELF"
 

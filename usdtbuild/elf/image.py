@@ -28,7 +28,7 @@ from .tags import DF_1_PIE, DT_FLAGS_1, DT_SONAME, read_tags
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .headers import Data
+    from ..files import Data
     from .relocations import Relocation
     from .symbols import Symbol, SymbolTable
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from .headers import Data
+    from ..files import Data
 
 
 class ElfError(InputError):

@@ -16,9 +16,8 @@ from .relocations import words
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from mmap import mmap
 
-    Data = bytes | mmap
+    from ..files import Data
 
 # st_info -> 1 for STT_FUNC and STT_GNU_IFUNC
 _IS_FUNCTION = bytes(1 if info & 15 in {2, 10} else 0 for info in range(256))

@@ -10,7 +10,8 @@ from .relocations import words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .headers import Data, Segment
+    from ..files import Data
+    from .headers import Segment
 
 DT_PLTRELSZ, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ = 2, 4, 5, 6, 7, 8, 10
 DT_SONAME, DT_REL, DT_RELSZ, DT_PLTREL, DT_JMPREL = 14, 17, 18, 20, 23

@@ -28,8 +28,8 @@ from ..record import NamedTuple
 from .table import RELATIVE, STANDARD
 
 if TYPE_CHECKING:
-    from ..elf.headers import Data
     from ..elf.object import Reference
+    from ..files import Data
     from ..machines.facts import Relocations
 
 _NONE = 0

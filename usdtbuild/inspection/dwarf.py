@@ -17,9 +17,9 @@ from ..limits import COMPRESSED_DEBUG, DEFLATE_RATIO
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..elf.headers import Data
     from ..elf.image import Image
     from ..elf.space import AddressSpace
+    from ..files import Data
 
 _STEPS = 4  # more of them nobody takes from an instance to what it is one of
 _DEBUG = (".debug_info", ".zdebug_info")

@@ -22,8 +22,8 @@ from .dwarf import debug_data, decoded, forget, low_address, number, opened, ori
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from ..elf.headers import Data
     from ..elf.image import Image
+    from ..files import Data
 
     Place = tuple[int, int]  # an object's section and offset, else 0 and an address
 

@@ -26,12 +26,10 @@ from .target import DEFAULTS, Options, known_providers, with_target
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from mmap import mmap
 
     from ..elf.object import Reference
+    from ..files import Data
     from .sites import PatchedReference
-
-    Data = bytes | mmap
 
 __all__ = ["Instrumented", "Options", "SiteReport", "define", "instrument", "instrument_file", "mentions_probes"]
 

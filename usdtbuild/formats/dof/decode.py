@@ -14,7 +14,7 @@ from . import layout
 from .types import Dof, DofError, DofProbe, DofProvider
 
 if TYPE_CHECKING:
-    from ...elf.headers import Data
+    from ...files import Data
 
 _PIECE = 16 << 20
 _NOT_ZERO = re.compile(rb"[^\0]")
