@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
 
 import click
 
 from .. import apart
 from ..errors import InputError, UsageError
 from ..limits import PROVIDER_FILE
-from ..provider.enumerators import declared
+from ..model import Provider
+from ..provider.enumerators import Values, declared
 from ..provider.parser import check_content
 from ..scripts import LANGUAGES
 from ..scripts.wish import PROGRAM, Wish, of_file, of_providers, plain_path
@@ -19,10 +19,6 @@ from ..tracing.selection import Wanted
 from . import checked
 from .looking import look
 from .say import echo
-
-if TYPE_CHECKING:
-    from ..model import Provider
-    from ..provider.enumerators import Values
 
 
 @click.command(name="script", short_help="Write a program for another tracer that watches a file's probes.")

@@ -23,8 +23,6 @@ from ..model import Attribute, Attributes
 from ..record import NamedTuple
 from .operands import split
 
-TYPE_CHECKING = False
-
 SECTION = ".note.usdt"
 NAMES_SECTION = ".rodata"  # DTrace looks for functions' names in the section of this name, and nowhere else
 SITE_OWNER, PROVIDER_OWNER, VERSION_OWNER = b"usdt\0", b"prov\0", b"dver\0"
@@ -68,8 +66,7 @@ class ProviderNote(NamedTuple):
     probes: tuple[NotedProbe, ...]
 
 
-if TYPE_CHECKING:
-    UsdtNote = SiteNote | ProviderNote
+UsdtNote = SiteNote | ProviderNote
 
 
 class Guard(NamedTuple):

@@ -25,7 +25,6 @@ from .process import MappedFile, ProcessMemory, descriptor_of, load_biases, mapp
 Data = bytes | mmap
 Trouble = Callable[[InputError], None]
 
-
 Result = TypeVar("Result")
 _OBJECTS = (MAGIC, *BITCODE)  # what compilers write
 

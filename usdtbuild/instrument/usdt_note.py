@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..elf import layout as elf
 from ..elf.edit import NewRelocation
+from ..elf.layout import SectionIndex
 from ..errors import UsdtError
 from ..formats import usdt_note
-from ..formats.usdt_note import SiteNote, UsdtNoteError, encode
-from .context import operands_of
+from ..formats.usdt_note import SiteNote, UsdtNote, UsdtNoteError, encode
+from ..model import Provider
+from .context import Context, RecordedPlace, operands_of
 from .dof import check_name, native_types, shortened, translated_types
 from .dropped import hide_if_dropped
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..elf.layout import SectionIndex
-    from ..formats.usdt_note import UsdtNote
-    from ..model import Provider
-    from .context import Context, RecordedPlace
 
 
 def write(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..model import Provider
 
-    Values = tuple[tuple[int, str], ...]
+Values = tuple[tuple[int, str], ...]
 
 _TYPE = 8  # words of the type that follows a colon, at most
 

@@ -15,17 +15,15 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..files import close_all_but
 from .spool import Reader
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    # Starts a process with these arguments and descriptors; returns what waits for its end.
-    Start = Callable[[list[str], set[int]], Callable[[], int]]
+# Starts a process with these arguments and descriptors; returns what waits for its end.
+Start = Callable[[list[str], set[int]], Callable[[], int]]
 
 # Signals that are for the front; the worker ignores them.
 FRONTS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
 
 from ..text import one_line
-from .job import Noted, Sites, Targets
+from .job import Message, Noted, Sites, Targets
 from .maps import Memory
-from .model import INTEGER
+from .model import INTEGER, Event
 from .patch.rings import Decoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from .job import Message
-    from .model import Event
-    from .spool import Bytes
+from .spool import Bytes
 
 _TRIES, _NEEDED = 6, 2  # looks at an argument's values, and how many must be text
 _SHORTEST, _LONGEST = 4, 32  # characters of what is taken for text; bytes that are read

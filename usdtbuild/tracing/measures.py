@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from operator import add
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from .model import Value
 
-    from .model import Value
-
-    Key = Value | tuple[Value, ...]  # a key, or several
+Key = Value | tuple[Value, ...]  # a key, or several
 
 ALL = -1  # stands for a target's number where a table is of none alone
 # Keys that every hit has, where no argument is called so.

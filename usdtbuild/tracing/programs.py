@@ -10,29 +10,23 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from ..formats.operands import REGISTER, Operand, OperandPlace
-from ..machines.templates import Hole, Template
+from ..machines.templates import Code, Hole, Template
 from . import clock
 from .filters import FilterError
-from .measures import ALL, Cell, Table
-from .model import COUNT
+from .job import Job
+from .measures import ALL, Cell, Key, Table, Tables
+from .model import COUNT, Site, Target
 from .patch import evaluated, layout, tables
+from .patch.code import Back
+from .patch.evaluated import Action
+from .patch.tables import Place
 from .plan import Plan
 from .predicates import NotHereError, pair_width, side_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from ..machines.templates import Code
-    from .job import Job
-    from .measures import Key, Tables
-    from .model import Site, Target
-    from .patch.code import Back
-    from .patch.evaluated import Action
-    from .patch.tables import Place
 
 _MOST_ARGUMENTS = 12
 _INSTRUCTION = struct.Struct("=BBBBiQ")

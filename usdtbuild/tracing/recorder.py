@@ -14,7 +14,6 @@ from .spool import Writer
 
 Numbered = Sequence[tuple[int, PatchEngine]]
 
-
 _PORTION = 4 << 20  # bytes that are handed over at once
 
 

@@ -14,16 +14,14 @@ import os
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import TracerError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Bytes = bytes | memoryview
+Bytes = bytes | memoryview
 
 # What others may need of the file system is left: a tenth of it, or a gigabyte where that is less.
 _SPARED, _SPARED_PART = 1 << 30, 10

@@ -15,7 +15,6 @@ from .values import first_of_each, function_names
 
 Show = Callable[[CallTree, Report], bool]
 
-
 _MOST = 1 << 18  # ways through the program
 
 

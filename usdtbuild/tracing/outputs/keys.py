@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from ...errors import UsageError
 from ..filters import argument_index, said_arguments
-from ..measures import CALLS, PROBE, PROCESS, THREAD
-from ..model import FLOAT, INTEGER, MISSING, POINTER, Argument, Unreadable
+from ..measures import CALLS, PROBE, PROCESS, THREAD, Key
+from ..model import FLOAT, INTEGER, MISSING, POINTER, Argument, Event, Report, Target, Unreadable, Value
 from ..stacks import stack_text
 from .values import Show, argument_names, files_of, first_of_each, table_headings, title, value_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ..measures import Key
-    from ..model import Event, Report, Target, Value
 
 _Row = TypeVar("_Row")
 JOINT = -1  # the table of all targets together

@@ -13,13 +13,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
 
 from ...errors import UsageError
 from ..absent import Absent
-from ..filters import argument_index, own_of, said_arguments
-from ..measures import ALL, Cell, Measure, bounds, class_of
-from ..model import CALL, ENTER, FLOAT, MISSING, STRING, Cut
+from ..filters import Filter, Test, argument_index, own_of, said_arguments
+from ..measures import ALL, Cell, Key, Measure, Tables, bounds, class_of
+from ..model import CALL, ENTER, FLOAT, MISSING, STRING, Cut, Event, Report, Target, Value
 from ..selection import is_meant
 from ..stops import said_of
 from . import EVENTS, KEYS, Table
@@ -28,14 +29,7 @@ from .keys import Keys
 from .rows import Row, aligned
 from .values import Show, argument_names, title, value_text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ..filters import Filter, Test
-    from ..measures import Key, Tables
-    from ..model import Event, Report, Target, Value
-
-    Slot = int | tuple[Value, ...]
+Slot = int | tuple[Value, ...]
 
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _ROWS = 20

@@ -31,7 +31,6 @@ from .returns import Returns, Wanted
 
 Registers = ctypes.Array[ctypes.c_ulonglong]
 
-
 AGAIN = -2  # beside RETURN
 RETURNED = -2  # the target number of a breakpoint that is only there because somebody returns to it
 TRAP, _BEHIND = HOST.traps.instruction, HOST.traps.behind

@@ -15,7 +15,6 @@ from ..ptrace import FLOATS, INDEX, NAMES
 Registers = ctypes.Array[ctypes.c_ulonglong] | Sequence[int]
 Reader = Callable[[Registers, Memory], Value]
 
-
 _MASK = (1 << 64) - 1
 _REGISTERS = HOST.registers
 
