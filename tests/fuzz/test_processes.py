@@ -256,9 +256,8 @@ def test_maps(cases: Any, seeds: Any) -> None:
         return b"\n".join(lines)
 
     def use(content: bytes) -> None:
-        lines = list(maps_lines(content))
-        assert len(lines) == content.count(b"\n")
-        areas = [maps.Area(o.start, o.end, o.flags, o.name, o.offset, o.inode, o.device) for o in lines]
+        areas = list(maps_lines(content))
+        assert len(areas) == content.count(b"\n")
         room = maps.Room(areas)
         for size in (4096, 1 << 20, 1 << 33):
             near = maps.far_from_code(areas, "/memfd:")
@@ -267,11 +266,11 @@ def test_maps(cases: Any, seeds: Any) -> None:
                 assert room.is_free(at, at + size)
                 assert not any(area.start < at + size and at < area.end for area in areas)
                 room.take(at, at + size)
-        for line in lines:
+        for line in areas:
             if line.inode and line.name:
                 mapping = FileMapping(line.start, line.end, "x" in line.flags, line.offset, line.inode, line.device)
                 mapped_file(1, line.name, [mapping])
-        found = [FileMapping(o.start, o.end, "x" in o.flags, o.offset, o.inode, o.device) for o in lines]
+        found = [FileMapping(o.start, o.end, "x" in o.flags, o.offset, o.inode, o.device) for o in areas]
         for image in images:
             load_biases(image, found)
 

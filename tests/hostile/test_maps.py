@@ -58,7 +58,7 @@ def test_a_thread_s_name_does_not_forge_its_status() -> None:
 
 def test_lines_are_read_as_the_kernel_writes_them() -> None:
     [one] = maps_lines(b"55d0-55d1 r-xp 0000a000 fd:01 123456                     /tmp/a\\012b  c \n")
-    assert one == (0x55D0, 0x55D1, "r-xp", 0xA000, os.makedev(0xFD, 1), 123456, "/tmp/a\nb  c ")
+    assert one == (0x55D0, 0x55D1, "r-xp", "/tmp/a\nb  c ", 0xA000, 123456, os.makedev(0xFD, 1))
     [one] = maps_lines(b"7ffc0000-7ffc1000 rw-p 00000000 00:00 0 \n")
     assert (one.name, one.inode) == ("", 0)
 

@@ -38,10 +38,10 @@ class MapsLine(NamedTuple):
     start: int
     end: int
     flags: str
-    offset: int
-    device: int
-    inode: int
     name: str
+    offset: int = 0
+    inode: int = 0
+    device: int = 0
 
 
 class FileMapping(NamedTuple):
@@ -82,8 +82,8 @@ def maps_lines(text: bytes) -> Iterator[MapsLine]:
             major, _, minor = device.partition(b":")
             shown = name.lstrip(b" ").decode("utf-8", "surrogateescape").replace("\\012", "\n")
             yield MapsLine(
-                int(start, 16), int(end, 16), flags.decode("ascii"), int(offset, 16),
-                os.makedev(int(major, 16), int(minor, 16)), int(inode), shown,
+                int(start, 16), int(end, 16), flags.decode("ascii"), shown, int(offset, 16), int(inode),
+                os.makedev(int(major, 16), int(minor, 16)),
             )  # fmt: skip
 
 

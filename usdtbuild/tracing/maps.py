@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..inspection.process import maps_lines
+from ..inspection.process import MapsLine, maps_lines
 from .hosts import HOST
 from .model import Cut
 
@@ -27,23 +27,11 @@ _ROOM_OF_STACK, _ROOM_OF_HEAP = 64 << 20, 256 << 20
 _PIECE = 64 << 10  # bytes that a window has
 # What is left to the heap where all else fails; a C library's allocator whose heap can't grow takes memory elsewhere.
 _LEAST_OF_HEAP = 16 << 20
-
-
 # The kernel puts what asks for no address close to the end of the address space, from the top down, and programs far
 # below (`Space.libraries`); so far below the lowest of it nothing comes soon.
 _APART = 64 << 30
 
-
-class Area(NamedTuple):
-    """One line of /proc/PID/maps."""
-
-    start: int
-    end: int
-    flags: str
-    name: str
-    offset: int = 0
-    inode: int = 0
-    device: int = 0
+Area = MapsLine
 
 
 class Known(NamedTuple):
@@ -77,10 +65,7 @@ def unwritable(mapped: Sequence[Area], address: int) -> tuple[int, int]:
 
 def areas(pid: int) -> list[Area]:
     """Return what a process has mapped, by address. Raises OSError."""
-    text = Path(f"/proc/{pid}/maps").read_bytes()
-    return [
-        Area(one.start, one.end, one.flags, one.name, one.offset, one.inode, one.device) for one in maps_lines(text)
-    ]
+    return list(maps_lines(Path(f"/proc/{pid}/maps").read_bytes()))
 
 
 def spare_addresses(pid: int) -> int | None:
