@@ -25,7 +25,7 @@ import pytest
 from usdtbuild import apart
 from usdtbuild.elf.image import Image
 from usdtbuild.errors import UsdtError
-from usdtbuild.inspection.process import FileMapping, load_biases, mapped_file, maps_lines
+from usdtbuild.inspection.process import load_biases, mapped_file, maps_lines
 from usdtbuild.tracing import maps
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.job import Job
@@ -268,11 +268,9 @@ def test_maps(cases: Any, seeds: Any) -> None:
                 room.take(at, at + size)
         for line in areas:
             if line.inode and line.name:
-                mapping = FileMapping(line.start, line.end, "x" in line.flags, line.offset, line.inode, line.device)
-                mapped_file(1, line.name, [mapping])
-        found = [FileMapping(o.start, o.end, "x" in o.flags, o.offset, o.inode, o.device) for o in areas]
+                mapped_file(1, line.name, [line])
         for image in images:
-            load_biases(image, found)
+            load_biases(image, areas)
 
     hold("maps", cases(150), make, use)
 

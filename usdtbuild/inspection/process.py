@@ -43,16 +43,10 @@ class MapsLine(NamedTuple):
     inode: int = 0
     device: int = 0
 
-
-class FileMapping(NamedTuple):
-    """A part of a process's memory that has a file behind it."""
-
-    start: int
-    end: int
-    executable: bool
-    offset: int
-    inode: int
-    device: int = 0
+    @property
+    def executable(self) -> bool:
+        """Whether it is mapped as code."""
+        return "x" in self.flags
 
 
 class MappedFile(NamedTuple):
@@ -60,7 +54,7 @@ class MappedFile(NamedTuple):
 
     path: str
     deleted: bool
-    mappings: tuple[FileMapping, ...]
+    mappings: tuple[MapsLine, ...]
 
 
 def in_container() -> bool:
@@ -89,11 +83,10 @@ def maps_lines(text: bytes) -> Iterator[MapsLine]:
 
 def mapped_files(pid: int) -> list[MappedFile]:
     """Return the files that a process has mapped as code, in order of address. Raises InputError."""
-    found: dict[tuple[str, int, int], list[FileMapping]] = {}
+    found: dict[tuple[str, int, int], list[MapsLine]] = {}
     for line in maps_lines(_maps(pid)):
         if line.inode and line.name:
-            mapping = FileMapping(line.start, line.end, "x" in line.flags, line.offset, line.inode, line.device)
-            found.setdefault((line.name, line.device, line.inode), []).append(mapping)
+            found.setdefault((line.name, line.device, line.inode), []).append(line)
     return [
         mapped_file(pid, name, mappings)
         for (name, _, _), mappings in found.items()
@@ -104,7 +97,7 @@ def mapped_files(pid: int) -> list[MappedFile]:
 _DELETED = " (deleted)"
 
 
-def mapped_file(pid: int, name: str, mappings: Sequence[FileMapping]) -> MappedFile:
+def mapped_file(pid: int, name: str, mappings: Sequence[MapsLine]) -> MappedFile:
     """Return a mapped file by what maps calls it. A name can end like that of a deleted file without being one."""
     deleted = name.endswith(_DELETED)
     if deleted:
@@ -178,7 +171,7 @@ def descriptor_of(pid: int, file: MappedFile) -> int:
     raise InputError(file.path, reason, _cure())
 
 
-def _is_mapped(descriptor: int, mapping: FileMapping) -> bool:
+def _is_mapped(descriptor: int, mapping: MapsLine) -> bool:
     """Tell whether an open regular file is the one that is mapped. Raises OSError.
 
     Some file systems (btrfs, overlayfs) show another device in maps than to stat(2). There the file is mapped here,
@@ -213,7 +206,7 @@ def _may_be_program(pid: int, file: MappedFile) -> bool:
     return MAGIC in headers or None in headers or (not headers and not file.path.startswith("/memfd:"))
 
 
-def load_biases(image: Image, mappings: Sequence[FileMapping]) -> list[int]:
+def load_biases(image: Image, mappings: Sequence[MapsLine]) -> list[int]:
     """Return what must be added to the addresses in `image` to get addresses of the process.
 
     One number for each time the file is loaded: usually one, more with dlmopen(3), none if it is mapped but not as a
@@ -241,7 +234,7 @@ def load_biases(image: Image, mappings: Sequence[FileMapping]) -> list[int]:
     )
 
 
-def _length(mapping: FileMapping) -> int:
+def _length(mapping: MapsLine) -> int:
     return mapping.end - mapping.start
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from ...errors import InputError
-from ...inspection.process import FileMapping, mapped_file, open_mapped
+from ...inspection.process import mapped_file, open_mapped
 from ..maps import PAGE, Area, areas, end_of
 from ..model import MISSING, Unreadable, Value, string
 
@@ -84,10 +84,9 @@ def _is_module(area: Area, mapped: Sequence[Area]) -> bool:
 
 
 def _stored(pid: int, area: Area, address: int, longest: int) -> Value:
-    mapping = FileMapping(area.start, area.end, False, area.offset, area.inode, area.device)
     size = min(longest, area.end - address)
     try:
-        with open_mapped(pid, mapped_file(pid, area.name, [mapping])) as opened:
+        with open_mapped(pid, mapped_file(pid, area.name, [area])) as opened:
             raw, end, _ = os.pread(opened.descriptor, size, area.offset + address - area.start).partition(b"\0")
     except (InputError, OSError):
         return MISSING

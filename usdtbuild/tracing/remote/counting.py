@@ -25,7 +25,7 @@ from typing import Any
 from ...elf.image import MAGIC, Image
 from ...errors import InputError
 from ...folders import folder as folder_of
-from ...inspection.process import FileMapping, MappedFile, mapped_file, maps_lines, open_mapped
+from ...inspection.process import MappedFile, mapped_file, maps_lines, open_mapped
 from ...inspection.targets import Loaded
 from ..compiled import compiled
 from ..errors import TracerError
@@ -295,7 +295,7 @@ def _open(pid: int, file: MappedFile, path: str) -> Image | None:
 
 def _mapped(pid: int, line: str) -> MappedFile:
     one = next(maps_lines(line.encode("utf-8", "surrogateescape")))
-    return mapped_file(pid, one.name, [FileMapping(one.start, one.end, True, one.offset, one.inode, one.device)])
+    return mapped_file(pid, one.name, [one])
 
 
 def _place(image: Image, address: int) -> int:
