@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..api import Asked
 from ..errors import InputError, UsageError
 from ..text import one_line
+from ..tracing.absent import Absent
 from ..tracing.call_report import REPORT
-from ..tracing.job import Cut
+from ..tracing.call_tree import CallTree
+from ..tracing.job import Cut, Job
+from ..tracing.model import Report, Target
+from ..tracing.outputs.choose import Wishes
 from ..tracing.outputs.rows import room_of
 from ..tracing.tracer import AUTO
 from .follow import EarlyError, Until, code_of, run, start, tracer_for
 from .say import echo, remark
 from .trace_end import tell_absent, tell_many, tell_nothing
 from .trace_options import CALLS, CUT, clashing, fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ..api import Asked
-    from ..tracing.absent import Absent
-    from ..tracing.call_tree import CallTree
-    from ..tracing.job import Job
-    from ..tracing.model import Report, Target
-    from ..tracing.outputs.choose import Wishes
 
 
 def compare(said: Mapping[str, Any]) -> int:

@@ -8,7 +8,8 @@ of the same rows.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -17,9 +18,6 @@ from ..tracing.call_report import SORTS
 from ..tracing.model import DEEPEST
 from ..tracing.tracer import ENGINES
 from . import checked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 HEADINGS = WHAT, KEPT, SHOWN, HOW = "What to trace", "What to keep", "What to show", "How"
 # What a value becomes: the argument of `api.trace`, or the field of one of these records, that has the option's name.
