@@ -17,7 +17,7 @@ from .errors import InputError, UsageError, UsdtError
 from .limits import TARGETS
 from .provider.diagnostics import ParseError
 from .tracing.errors import TracerError
-from .tracing.model import MISSING, Frame
+from .tracing.model import MISSING, Frame, Report, Target, Value
 from .tracing.model import Unreadable as Unread
 from .tracing.outputs.choose import All, Wishes, tables
 from .tracing.outputs.rows import Row
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .tracing.absent import Absent
     from .tracing.follower import Follower
     from .tracing.job import Job
-    from .tracing.model import Report, Target, Value
     from .tracing.sieve import Sieve
     from .verify.report import Finding as Found
     from .verify.report import Verified

@@ -12,12 +12,12 @@ import click
 from ..errors import InputError
 from ..functions.calls.libraries import Libraries, with_libraries
 from ..functions.calls.read import read_calls
-from ..inspection.targets import files, in_folder
+from ..inspection.targets import Process, files, in_folder
 from ..record import NamedTuple
 from ..text import one_line, plural
 from . import checked
 from .as_json import dumps, headed
-from .looking import look
+from .looking import Processes, look
 from .progress import progress
 from .say import Troubles, echo
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..elf.image import Image
     from ..functions.calls.bound import SlotContent
     from ..functions.calls.model import Call, CallReport, CallSite
-    from ..inspection.targets import Process
-    from .looking import Processes
 
 # New objects between two looks for garbage: a quarter of the time goes into looking among calls that all stay.
 _AT_ONCE = 1 << 18

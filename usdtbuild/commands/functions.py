@@ -17,12 +17,12 @@ from ..functions.entry import REASONS
 from ..functions.read import FunctionReader, ReadOptions
 from ..functions.report import WARNINGS, Function, FunctionReport
 from ..inspection.records import site_places
-from ..inspection.targets import contents, in_folder
+from ..inspection.targets import Content, Process, contents, in_folder
 from ..record import NamedTuple
 from ..text import one_line, plural, shown
 from . import checked
 from .as_json import dumps, headed
-from .looking import look
+from .looking import Processes, look
 from .say import echo, print_table, style
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..functions.explain import Explanation
     from ..functions.rows import ReadMemory
     from ..inspection.process import ProcessMemory
-    from ..inspection.targets import Content, Process
-    from .looking import Processes
 
     Match = Callable[[str], bool]
 

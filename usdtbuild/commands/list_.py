@@ -15,14 +15,14 @@ import click
 
 from ..elf.debug_files import DEBUG_FOLDER
 from ..errors import InputError, UsageError, UsdtError
-from ..inspection.probes import inspect
-from ..inspection.targets import contents, files, in_folder, process_number
+from ..inspection.probes import Inspection, SeenArgument, SeenProbe, SeenSite, Semaphore, inspect
+from ..inspection.targets import Process, contents, files, in_folder, process_number
 from ..model import dashed
 from ..record import NamedTuple
 from ..text import one_line, plural, shown
 from . import checked
 from .as_json import dumped, headed, print_pieces, with_list
-from .looking import look
+from .looking import Processes, look
 from .progress import progress
 from .say import Troubles, echo, style
 from .table import Column, draw
@@ -31,11 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..elf.image import Image
-    from ..inspection.probes import Inspection, SeenArgument, SeenProbe, SeenSite, Semaphore
     from ..inspection.process import ProcessMemory
     from ..inspection.source_lines import Frame
-    from ..inspection.targets import Process
-    from .looking import Processes
 
 _FLOATS = {4: "float", 8: "double", 16: "long double"}
 _DRAWN = (

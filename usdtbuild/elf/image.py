@@ -21,7 +21,7 @@ from ..record import NamedTuple
 from . import layout, relocations
 from .headers import MAGIC, Headers, SectionHeader, Segment
 from .sections import ImageSection, content_of
-from .symbols import FunctionIndex
+from .symbols import FunctionIndex, Symbol, SymbolTable
 from .tables import SymbolTables
 from .tags import DF_1_PIE, DT_FLAGS_1, DT_SONAME, read_tags
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from ..files import Data
     from .relocations import Relocation
-    from .symbols import Symbol, SymbolTable
 
 __all__ = ["MAGIC", "PROBES", "FunctionAt", "Image", "Purpose", "Segment"]
 

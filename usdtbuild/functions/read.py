@@ -24,6 +24,7 @@ from ..machines.nops import nop_at
 from ..record import NamedTuple
 from . import nops
 from .entry import (
+    Measured,
     Promise,
     Starts,
     cache_line,
@@ -36,8 +37,8 @@ from .entry import (
     settle,
     without_alignment,
 )
-from .report import FunctionReport
-from .rows import Judged, Rows
+from .report import Function, FunctionReport
+from .rows import Judged, ReadMemory, Rows
 from .symbols import read_symbols, unwind_starts
 from .table import read_tables
 
@@ -45,11 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..machines.facts import Entries as Machine
-    from .entry import Measured
     from .explain import Explanation
     from .jumps import Jump
-    from .report import Function
-    from .rows import ReadMemory
 
 
 _TYPES = {elf.ET_REL: "object", elf.ET_EXEC: "executable", elf.ET_DYN: "PIE or shared library"}

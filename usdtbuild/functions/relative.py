@@ -21,14 +21,13 @@ from ..elf.edit import NewRelocation, ObjectEditor
 from ..elf.foreign import BITCODE
 from ..elf.intermediate import LtoObjectError, refuse_slim_lto
 from ..elf.layout import SectionIndex
-from ..elf.object import ElfObject
+from ..elf.object import ElfObject, Reference
 from ..files import open_input, write_edited
 from ..machines import facts_of
 from ..record import NamedTuple
 from .table import RELATIVE, STANDARD
 
 if TYPE_CHECKING:
-    from ..elf.object import Reference
     from ..files import Data
     from ..machines.facts import Relocations
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ..elf.layout import PF_W
 from ..formats import operands
 from ..formats.operands import OTHER, Operand, OperandPlace
-from ..model import dashed
+from ..model import Probe as DeclaredProbe
+from ..model import Provider, dashed
 from ..provider import describe
 from ..record import NamedTuple
 from .records import READERS, Location, Record, by_section, records
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..elf.image import FunctionAt, Image
-    from ..model import Probe as DeclaredProbe
-    from ..model import Provider
     from .source_lines import Frame
 
     # What sites pass, by probe and what their records say of it, which many sites have in common.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ..elf import layout as elf
 from ..elf.edit import ABSOLUTE, ObjectEditor
-from ..elf.layout import SymbolIndex
-from ..elf.object import find_symbols
+from ..elf.layout import SectionIndex, SymbolIndex
+from ..elf.object import ElfObject, find_symbols
 from ..errors import UsdtError
 from ..formats import stapsdt
 from ..provider import describe
@@ -19,8 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from ..elf.layout import SectionIndex
-    from ..elf.object import ElfObject
     from ..machines.calls import ProbeCalls
     from ..model import Probe
     from .dof import DofFunction, FunctionTable

@@ -13,7 +13,7 @@ from .. import machines
 from ..elf.foreign import BITCODE
 from ..elf.intermediate import NO_MACHINE_CODE, LtoObjectError, refuse_slim_lto
 from ..elf.layout import SectionIndex
-from ..elf.object import ElfObject
+from ..elf.object import ElfObject, Reference
 from ..errors import UsdtError
 from ..files import open_input, write_edited
 from ..provider import describe
@@ -27,7 +27,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..elf.object import Reference
     from ..files import Data
     from .sites import PatchedReference
 

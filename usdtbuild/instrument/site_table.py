@@ -9,7 +9,7 @@ from ..formats import site_table
 from ..formats.site_table import TableRow
 from ..machines import facts_of
 from ..provider.describe import arguments_text
-from .context import operand_text
+from .context import Context, RecordedPlace, operand_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ..elf.layout import SectionIndex
     from ..model import Probe
-    from .context import Context, RecordedPlace
 
 # The chunk without entries that the note leads to, and all others keep: hidden, and the same in every object.
 ANCHOR_SYMBOL = "usdtbuild.sites"

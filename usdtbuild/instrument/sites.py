@@ -7,8 +7,8 @@ Reads an object and the machine's tables; writes nothing. `find` is the step bet
 from __future__ import annotations
 
 from ..elf import layout as elf
-from ..elf.layout import SectionIndex
-from ..elf.object import find_symbols
+from ..elf.layout import SectionIndex, SymbolIndex
+from ..elf.object import ElfObject, Reference, find_symbols
 from ..errors import UsdtError
 from ..options import NOP5
 from ..provider import describe
@@ -18,8 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from ..elf.layout import SymbolIndex
-    from ..elf.object import ElfObject, Reference
     from ..elf.relocations import RelocationForm
     from ..machines.calls import ProbeCalls, Replacement
     from ..model import Probe, Provider

@@ -6,9 +6,9 @@ from ..elf import layout as elf
 from ..elf.relocations import RelocationForm, RepeatedRelocations
 from ..formats import stapsdt
 from . import dropped
-from .context import operand_text
+from .context import Context, RecordedPlace, operand_text
 from .semaphores import semaphore
-from .sites import NoteForm, semaphore_name
+from .sites import NoteForm, StubSymbol, semaphore_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from struct import Struct
 
     from ..elf.layout import SectionIndex
-    from .context import Context, RecordedPlace
-    from .sites import StubSymbol
 
 
 def write(

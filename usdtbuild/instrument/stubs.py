@@ -10,17 +10,15 @@ from ..elf.edit import NewRelocation, NewRelocations
 from ..elf.object import find_symbols
 from ..errors import UsdtError
 from ..provider import describe
-from .context import RecordedPlace, SiteReport
+from .context import Context, RecordedPlace, SiteReport
 from .records import write_records
 from .semaphores import semaphore
-from .sites import semaphore_name
+from .sites import StubSymbol, semaphore_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..elf.layout import SectionIndex, SymbolIndex
     from ..machines.calls import StandIn
-    from .context import Context
-    from .sites import StubSymbol
 
 
 def define(context: Context, symbol: SymbolIndex) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posix
 
-from ..compilers import append_options, only_source
+from ..compilers import CompilerLine, Source, append_options, only_source
 from ..elf.intermediate import LtoObjectError
 from ..errors import UsdtError
 from ..files import Destination, find_destination, open_input, write_edited, write_through
@@ -19,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..compilers import CompilerLine, Source
     from .settings import Settings
 
 

@@ -21,9 +21,9 @@ from .filters import FilterError
 from .hosts import HOST
 from .keeper import KEEPER
 from .lookups import Lookups
-from .maps import Memory, areas, has_ended
-from .measures import added
-from .model import COUNT, ENTER, RECORD, Refusal, Target, Totals
+from .maps import Area, Memory, areas, has_ended
+from .measures import Tables, added
+from .model import COUNT, ENTER, RECORD, Refusal, Site, Target, Totals
 from .notice import Notice, plan_for
 from .numbering import Numbering
 from .own_returns import in_place
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from .job import Job
     from .loader import Loader
-    from .maps import Area
-    from .measures import Tables
-    from .model import Site
     from .others.bpftrace import Kernel
     from .owner import Owner
     from .patch.layout import Layout

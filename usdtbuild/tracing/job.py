@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
-from .model import COUNT, RECORD
+from .model import COUNT, RECORD, Event, Refusal, Stops, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .filters import Filter
     from .last import Last, Until
     from .measures import Measure, Tables
-    from .model import Event, Refusal, Stops, Target
     from .patch.code import Shape
     from .patch.rings import SiteSpec
     from .selection import Wanted

@@ -6,12 +6,11 @@ import select
 from collections import deque
 from typing import TYPE_CHECKING
 
-from .job import Mark, Raw, Seen
+from .job import Mark, Message, Raw, Seen
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from .job import Message
     from .spool import Writer
 
 # Hits of breakpoints are in memory here, and a program that is slowed down by them anyway may wait for the front.

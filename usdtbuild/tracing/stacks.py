@@ -19,22 +19,20 @@ from ..apart import apart
 from ..errors import InputError
 from ..formats.operands import CONSTANT, MEMORY, REGISTER, Operand, OperandPlace
 from ..inspection.demangle import demangle_if_possible, without_parameters
-from ..inspection.process import descriptor_of, load_biases, read_mapped
+from ..inspection.process import MappedFile, descriptor_of, load_biases, read_mapped
 from ..inspection.unwind import CUT, LOST, Row, Rows, Top, Walk, library
 from ..limits import DEBUG_MEMORY, DEBUG_SECONDS
 from ..machines import facts_of
 from ..record import NamedTuple
 from ..text import one_line
-from .model import EXIT, INTEGER, MISSING, RETURN, STACK, Argument, Frame
+from .model import EXIT, INTEGER, MISSING, RETURN, STACK, Argument, Event, Frame, Site, Target, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ..elf.image import Image
-    from ..inspection.process import MappedFile
     from ..inspection.source_lines import Frame as Line
     from ..machines.calling import Calling
-    from .model import Event, Site, Target, Value
 
 # Bytes of a stack that are copied: with its registers, and some arguments, a record is 8 KB.
 COPIED = 7936

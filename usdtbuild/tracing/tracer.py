@@ -20,7 +20,7 @@ from ..options import one_of
 from ..record import NamedTuple
 from .begin import end_ahead
 from .errors import TracerError
-from .model import RECORD, Report
+from .model import RECORD, Event, Refusal, Report, Stops, Target, Totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .call_tree import CallTree
     from .job import Job
     from .measures import Tables
-    from .model import Event, Refusal, Stops, Target, Totals
 
 
 class Ability(Flag):

@@ -7,13 +7,12 @@ by the address of a copy. A large result is written where x8 says, which nobody 
 
 from __future__ import annotations
 
-from ..calling import FLOAT, MOST, Calling, Piece, Place, aligned
+from ..calling import FLOAT, MOST, Calling, Piece, Place, Shape, aligned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..calling import Shape
 
 _EIGHT, _REGISTERS = 8, 8
 _MOST_ELEMENTS = 4

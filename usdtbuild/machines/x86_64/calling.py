@@ -8,13 +8,12 @@ argument, and that comes back in rax.
 
 from __future__ import annotations
 
-from ..calling import FLOAT, X87, Calling, Piece, Place, aligned
+from ..calling import FLOAT, X87, Calling, Piece, Place, Shape, aligned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..calling import Shape
 
 _INTEGERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 _FLOATS = tuple(f"xmm{number}" for number in range(8))

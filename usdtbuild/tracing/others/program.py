@@ -15,21 +15,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...formats.operands import MEMORY, OTHER, REGISTER
-from ..measures import ALL, Cell, Table, Unpaired
-from ..model import COUNT, FLOAT, STRING
+from ...formats.operands import MEMORY, OTHER, REGISTER, Operand
+from ..measures import ALL, Cell, Measure, Table, Tables, Unpaired
+from ..model import COUNT, FLOAT, STRING, Target
 from ..patch.evaluated import asked
-from ..predicates import BEGIN, PROCESS, THREAD, TIME, Compare, Joined, NotHereError
+from ..predicates import BEGIN, PROCESS, THREAD, TIME, Compare, Joined, NotHereError, Predicate, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ...formats.operands import Operand
-    from ..measures import Measure, Tables
-    from ..model import Target
     from ..plan import Plan
-    from ..predicates import Predicate, Tally
 
     Maps = Mapping[str, Mapping[str, int]]  # by name: what stands there, by keys
 

@@ -14,9 +14,9 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from ...ending import StandardOutputError
 from ...errors import InputError, Told, UsageError
 from ..call_report import REPORT, report_json
-from ..measures import CALLS, Measure
+from ..measures import CALLS, Measure, Tables
 from ..stops import said_of
-from . import COUNTS, EVENTS, KEYS, Output, needs_of
+from . import COUNTS, EVENTS, KEYS, Output, Table, needs_of
 from .histogram import histogram_of
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
     from ...outputs import Outputs
     from ..filters import Filter
-    from ..measures import Tables
     from ..model import Event, Report, Target, Totals
-    from . import Table
     from .calls import Show
 
 _CHARACTERS, _BYTES, _FOLDER = range(3)  # how a format is written; to a folder several files of bytes

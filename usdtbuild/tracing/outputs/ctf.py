@@ -16,7 +16,7 @@ import re
 import struct
 from typing import IO, TYPE_CHECKING
 
-from ..model import FLOAT, MISSING, POINTER, STRING
+from ..model import FLOAT, MISSING, POINTER, STRING, Argument, Event, Report, Target, Value
 from . import EVENTS, Output
 from .values import argument_names, plain_value, title
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from ..model import Argument, Event, Report, Target, Value
 
 _PACKET = struct.Struct("<IQQQQQ")  # magic, first and last time, bits that are used, bits, hits lost so far
 _EVENT = struct.Struct("<IQIII")  # number of the target, time, process, thread, missing arguments
