@@ -119,7 +119,7 @@ class Processes:
         self.tracees.wait_for_vforks(pid)
         process = self._enter(Process(pid))
         with contextlib.suppress(ProgramGoneError), self._meanwhile.adopting(process):  # `settle` sees what it is now
-            process.loader = self._loader_of(pid)
+            process.loader = _loader_of(pid, self.tracees, self.wish)
             with self.arming.counted():
                 self.arming.watch_loader(process)
                 # Who loads or unloads a library waits for his turn from here on: what is there is looked up meanwhile.
@@ -219,7 +219,7 @@ class Processes:
         if not (self.wish.children or self.chosen.is_one(pid)):
             return
         try:
-            loader = process.loader = self._loader_of(pid)
+            loader = process.loader = _loader_of(pid, self.tracees, self.wish)
             if loader.hook:
                 self.arming.watch_loader(process)
             elif loader.dynamic and loader.entry:
@@ -230,12 +230,6 @@ class Processes:
         except (OSError, TracerError, InputError) as error:
             if not has_ended(pid):
                 self.arming.tell_refusals([Refusal(f"process {pid}", told(error))])
-
-    def _loader_of(self, pid: int) -> Loader:
-        """Return what is known of a process' dynamic linker. Raises InputError, OSError."""
-        with self.tracees.calmly():
-            loader: Loader = apart(self.wish.user, lambda opened: find_loader(pid, opened))
-        return loader
 
     def _trapped(self, thread: Thread) -> None:
         """A thread has stopped with SIGTRAP: it has hit a breakpoint, or it is its own. Where its process is being
@@ -344,6 +338,13 @@ class Processes:
         self.known = {}
         self.arming.tell_refusals(refusals)
         return sorted(alive)
+
+
+def _loader_of(pid: int, tracees: Tracees, wish: Job) -> Loader:
+    """Return what is known of a process' dynamic linker. Raises InputError, OSError."""
+    with tracees.calmly():
+        loader: Loader = apart(wish.user, lambda opened: find_loader(pid, opened))
+    return loader
 
 
 def _begins(process: Process) -> bool:

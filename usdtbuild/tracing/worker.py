@@ -210,7 +210,6 @@ class Worker:
             with _keeping_all():
                 self._attach()
         self.tick()
-        is_over = False
         try:
             self._loop()
             is_over = not self.processes.alive()
@@ -220,7 +219,6 @@ class Worker:
         self._finish()
         if is_over and left:
             self.tell(job.Noted(_outlived(left), always=True))
-        code = self.processes.chosen.exit_code
         arming = self.processes.arming
         notes = arming.fallen_back() + self.waiting.notes(arming.engines(), len(self.tracees.names) + 1)
         for note in notes + [text for one in (self.recorder, arming.kernel) if one for text in one.notes()]:
@@ -228,8 +226,8 @@ class Worker:
         dropped = sum(one.dropped for _, one in arming.engines())
         told = Stops(self.stops, self.tracees.stop_cost, self._spread) if self.stops else None
         damaged = not self._fits or any(one.plausible.is_damaged for _, one in arming.engines())
-        self.tell(job.Ended(code, arming.used, arming.stood_still, self.tracees.names, dropped, told, damaged,
-                            time.monotonic_ns()))  # fmt: skip
+        self.tell(job.Ended(self.processes.chosen.exit_code, arming.used, arming.stood_still, self.tracees.names,
+                            dropped, told, damaged, time.monotonic_ns()))  # fmt: skip
         self.outbox.send_all()
 
     def expect_stops(self) -> None:
@@ -340,8 +338,7 @@ class Worker:
         """
         busy = False
         while not busy or time.monotonic() < min(self._next_tick, self._deadline):
-            stop = ptrace.look(-1, os.WNOHANG)
-            if stop is None:
+            if (stop := ptrace.look(-1, os.WNOHANG)) is None:
                 break
             busy = True
             self.handle(stop)
