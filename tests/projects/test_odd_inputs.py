@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from usdtbuild import __version__
+from usdtbuild.commands.vendor import signed
 
 ODD = "pä th #1 'q'"
 LISTED = "cmake_minimum_required(VERSION 3.16)\nproject(clock C)\nadd_executable(clock main.c)\n"
@@ -67,7 +68,7 @@ def test_a_file_where_a_folder_should_be(usdtbuild: Any, tmp_path: Path, command
     assert state(tmp_path) == before
 
 
-@pytest.mark.parametrize("content", ["empty", "foreign"])
+@pytest.mark.parametrize("content", ["empty", "foreign", "edited"])
 @pytest.mark.parametrize("kind", VENDOR)
 def test_a_copy_of_ours_is_replaced_and_anything_else_stays(
     usdtbuild: Any, tmp_path: Path, kind: str, content: str
@@ -75,15 +76,19 @@ def test_a_copy_of_ours_is_replaced_and_anything_else_stays(
     target = tmp_path / VENDOR[kind]
     assert str(target) in usdtbuild("vendor", kind, tmp_path).stdout.splitlines()
     ours = state(tmp_path)
-    target.write_text(target.read_text().replace(__version__, "0.0.1"))
-    usdtbuild("vendor", kind, tmp_path)
-    assert state(tmp_path) == ours
-    target.write_bytes(b"" if content == "empty" else b"\x7fELF" + bytes(100))
-    before = state(tmp_path)
-    done = usdtbuild("vendor", kind, tmp_path, code=1)
-    refused(done, target.name)
-    assert "isn't a copy of ours" in done.stderr
-    assert state(tmp_path) == before
+    earlier = signed(target.read_text().rpartition("# usdtbuild vendor ")[0].replace(__version__, "0.0.1"))
+    for end in ("\n", "\r\n"):  # Git may have changed them
+        target.write_text(earlier, newline=end)
+        usdtbuild("vendor", kind, tmp_path)
+        assert state(tmp_path) == ours
+    edited = {"empty": b"", "foreign": b"\x7fELF" + bytes(100), "edited": ours[VENDOR[kind]] + b"# mine\n"}
+    for mine in (edited[content], b"# mine\n" + edited[content]):
+        target.write_bytes(mine)
+        before = state(tmp_path)
+        done = usdtbuild("vendor", kind, tmp_path, code=1)
+        refused(done, target.name)
+        assert "isn't a copy as usdtbuild wrote it" in done.stderr
+        assert state(tmp_path) == before
 
 
 def test_odd_names_of_folders_are_taken(usdtbuild: Any, tmp_path: Path) -> None:
