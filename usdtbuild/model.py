@@ -115,6 +115,14 @@ def dashed(name: str) -> str:
     return name.replace("__", "-")
 
 
+def unfit_for_dtrace(provider: str) -> str:
+    """Return why DTrace can't show a provider of this name, which readers of SDT notes can, and what to do; or ''."""
+    if not provider[-1].isdigit():
+        return ""
+    cure = "give it another name, or write SDT notes only (--formats=stapsdt)"
+    return f"provider name '{provider}' ends in a digit, where DTrace puts the process number; {cure}"
+
+
 def macro_name(provider: str, written: str) -> str:
     """Return the macro of a probe as `dtrace -h` spells it: upper case, one underscore for two."""
     return f"{provider}_{written.replace('__', '_')}".upper()

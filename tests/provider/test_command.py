@@ -194,6 +194,8 @@ def test_a_wrong_file_is_reported_as_a_compiler_does_and_nothing_is_written(fold
         (["app.d", "-I", "x"], 2, "-I, -D and -U are for the C preprocessor; add -C"),
         (["app.d", "-C", "-DX", "-U", "X"], 2, "macro X is both defined (-D) and undefined (-U)"),
         (["app.d", "--formats", "sdt"], 2, "--formats: 'sdt' is no record format; take stapsdt, dof or usdt, with"),
+        (["lz4.d", "--formats", "dof"], 1, "lz4.d:1:10: error: provider name 'lz4' ends in a digit, where DTrace puts"),
+        (["lz4.d", "--formats=stapsdt,usdt", "--provider=lz4"], 1, "write SDT notes only (--formats=stapsdt)\n"),
         (["app.d", "--check", "-o", "-"], 2, "--check compares the header with a file, named with -o"),
         (["app.d", "--nonsense"], 2, "No such option"),
         (["app.d", "app.d"], 2, "unexpected extra argument"),
@@ -206,12 +208,22 @@ def test_a_wrong_file_is_reported_as_a_compiler_does_and_nothing_is_written(fold
 def test_errors_are_one_clear_line_without_a_traceback(
     folder: Path, usdtbuild: Any, arguments: list[str], code: int, message: str
 ) -> None:
+    (folder / "lz4.d").write_text("provider lz4 { probe frame(int size); };\nprovider app { probe go(); };\n")
     done = usdtbuild("header", *arguments, code=code)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     if code == 2:
-        assert [path.name for path in folder.iterdir()] == ["app.d"]
+        assert sorted(path.name for path in folder.iterdir()) == ["app.d", "lz4.d"]
+
+
+@pytest.mark.parametrize("words", [[], ["--formats=dof", "--none"], ["--formats=dof", "--provider=app"]])
+def test_a_name_that_ends_in_a_digit_is_taken_where_no_dtrace_reads_it(
+    words: list[str], folder: Path, usdtbuild: Any
+) -> None:
+    (folder / "lz4.d").write_text("provider lz4 { probe frame(int size); };\nprovider app { probe go(); };\n")
+    usdtbuild("header", "lz4.d", *words)
+    assert (folder / "lz4.h").exists()
 
 
 def test_an_unreadable_file(folder: Path, usdtbuild: Any) -> None:

@@ -17,7 +17,7 @@ from ..formats.dof import layout
 from ..formats.dof.encode import encode
 from ..formats.dof.types import Dof, DofError, DofProbe, DofProvider, Encoded
 from ..machines import facts_of
-from ..model import Probe, Provider
+from ..model import Probe, Provider, unfit_for_dtrace
 from ..record import NamedTuple
 from .sites import StubSymbol
 
@@ -140,9 +140,8 @@ def describe(
 
 def check_name(path: str, provider: str) -> None:
     """Raise InputError for a provider's name that DTrace can't show. Readers of SDT notes can."""
-    if provider[-1].isdigit():
-        what = f"provider name '{provider}' ends in a digit, where DTrace puts the process number"
-        raise InputError(path, what, "give it another name, or write SDT notes only (--formats=stapsdt)")
+    if reason := unfit_for_dtrace(provider):
+        raise InputError(path, reason)
 
 
 def _entry(probe: Probe, function: DofFunction, sites: set[int], enabled: set[int], longest: int) -> DofProbe:

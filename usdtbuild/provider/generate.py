@@ -14,6 +14,7 @@ import sys
 
 from .. import files
 from ..errors import InputError, Told, UsageError
+from ..model import unfit_for_dtrace
 from ..options import BY_HEADER, FORMATS, one_of
 from ..outputs import Outputs
 from ..record import NamedTuple
@@ -65,10 +66,15 @@ def generate(request: HeaderRequest) -> None:
     output = request.output or _default_output(request.source)
     _check_outputs(request, output)
     data, dependencies = _read(request)
-    providers = parse_bytes(data, "<stdin>" if request.source == "-" else request.source)
+    by_itself = not request.none and all(word in BY_HEADER for word in request.formats)
+
+    def unfit(name: str) -> str:
+        ours = not request.only or name in request.only
+        return unfit_for_dtrace(name) if ours and not (by_itself or request.none) else ""
+
+    providers = parse_bytes(data, "<stdin>" if request.source == "-" else request.source, unfit=unfit)
     if request.only:
         providers = _choose(providers, request)
-    by_itself = not request.none and all(word in BY_HEADER for word in request.formats)
     text = complete.write(providers) if by_itself else header.write(providers, request.none)
     documentation = _documentation(request, providers)
     if request.check:

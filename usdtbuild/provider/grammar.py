@@ -16,6 +16,13 @@ from .diagnostics import Reports, SyntaxProblem
 from .lexer import Scan
 from .types import Base, Resolver, Shape
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+    Unfit = Callable[[str], str]  # why a provider can't have a name, or ''
+
 MAX_ARGUMENTS = 255
 # DTrace keeps 64 bytes for a name; a provider's gets the process number behind it, up to ten digits.
 MAX_PROBE_NAME = 63
@@ -44,8 +51,10 @@ class DeclaredProvider(NamedTuple):
 class FileReader:
     """Reads one file from its first token to its last; `providers` are those found so far."""
 
-    def __init__(self, text: str, scan: Scan, resolver: Resolver, reports: Reports) -> None:
-        self.text, self.scan, self.resolver, self.reports = text, scan, resolver, reports
+    def __init__(self, text: str, scan: Scan, resolver: Resolver, reports: Reports, unfit: Unfit | None) -> None:
+        """Take the file, whose typedefs go to `resolver` and whose problems go to `reports`; and what else is wrong
+        with a provider's name."""
+        self.text, self.scan, self.resolver, self.reports, self.unfit = text, scan, resolver, reports, unfit
         self.cursor = Cursor(scan, resolver.typedefs)
         self.providers: list[DeclaredProvider] = []
 
@@ -174,7 +183,6 @@ class FileReader:
                 return
 
     def _check_provider_name(self, name: str, offset: int) -> None:
-        # One that ends in a digit is refused where DTrace reads it, which puts the process number behind it.
         if name == "pid":
             self.reports.report(offset, "provider name 'pid' is taken: DTrace's own pid provider has it")
         elif len(name) > MAX_PROVIDER_NAME:
@@ -183,6 +191,8 @@ class FileReader:
         elif "___" in name or name[-1] == "_":
             what = "contains '___'" if "___" in name else "ends in '_'"
             self.reports.report(offset, f"provider name '{name}' {what}, which separates provider and probe in symbols")
+        elif self.unfit and (reason := self.unfit(name)):
+            self.reports.report(offset, reason)
 
     def _probe(self, provider: DeclaredProvider) -> None:
         cursor = self.cursor

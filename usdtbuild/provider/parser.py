@@ -24,20 +24,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..model import Provider
+    from .grammar import Unfit
 
 __all__ = ["Diagnostic", "ParseError", "parse", "parse_bytes", "parse_file", "read_file"]
 
 
-def parse(text: str, path: str, warn: Callable[[Diagnostic], None] | None = None) -> tuple[Provider, ...]:
+def parse(
+    text: str, path: str, warn: Callable[[Diagnostic], None] | None = None, unfit: Unfit | None = None
+) -> tuple[Provider, ...]:
     """Return the providers of a file in the order in which they are declared. Raises ParseError.
 
-    With `warn`, what SystemTap's `dtrace` takes and DTrace doesn't is no error: `warn` is told of it.
+    With `warn`, what SystemTap's `dtrace` takes and DTrace doesn't is no error: `warn` is told of it. `unfit` says why
+    a name that is a provider's can't be taken here.
     """
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     found = scan(text)
     resolver, reports = Resolver(), Reports(found, forgiving=warn is not None)
-    reader = FileReader(text, found, resolver, reports)
+    reader = FileReader(text, found, resolver, reports, unfit)
     try:
         reader.file()
         providers = Meaning(resolver, reports).providers(reader.providers, found.pragmas)
@@ -55,9 +59,11 @@ def parse(text: str, path: str, warn: Callable[[Diagnostic], None] | None = None
     return providers
 
 
-def parse_bytes(data: bytes, path: str, warn: Callable[[Diagnostic], None] | None = None) -> tuple[Provider, ...]:
+def parse_bytes(
+    data: bytes, path: str, warn: Callable[[Diagnostic], None] | None = None, unfit: Unfit | None = None
+) -> tuple[Provider, ...]:
     """Like `parse`, for a file's content. Only comments can hold bytes that aren't ASCII. Raises ParseError."""
-    return parse(data.decode("utf-8-sig", "replace"), path, warn)
+    return parse(data.decode("utf-8-sig", "replace"), path, warn, unfit)
 
 
 def parse_file(path: str) -> tuple[Provider, ...]:
