@@ -407,10 +407,19 @@ def test_a_provider_file_has_a_place_for_the_program(app: Path, usdtbuild: Any, 
         (("gdb", "app", "--filter", 'name == "\\x01"'), "printable ASCII"),
         (("dtrace", "app", "--filter", "id > 1.5"), "whole numbers only, not with 1.5"),
         (("bpftrace", "app", "--filter", "bytes > 1e30"), "bpftrace compares numbers of 64 bits"),
+        *[
+            (
+                (language, "f.d"),
+                "read d of app:f, a floating-point number; leave it out (-P with the others), or --count",
+            )
+            for language in LANGUAGES
+            if language != "perf"
+        ],
         (("awk", "app"), "'awk' is not one of"),
     ],
 )
 def test_what_can_not_be_said_is_one_line(app: Path, usdtbuild: Any, words: tuple[str, ...], says: str) -> None:
+    (app.parent / "f.d").write_text("provider app { probe x(int n); probe f(double d); };\n")
     done = usdtbuild("script", *words, cwd=app.parent, code=2)
     assert says in done.stderr
     assert not done.stdout

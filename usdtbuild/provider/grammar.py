@@ -20,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
     Unfit = Callable[[str], str]  # why a provider can't have a name, or ''
 
 MAX_ARGUMENTS = 255

@@ -12,7 +12,7 @@ from ..tracing.filters import argument_index
 from ..tracing.model import STRING, Argument, Target
 from ..tracing.others.program import MOST_ARGUMENTS, attached, cast, expressions
 from ..tracing.predicates import BEGIN
-from .wish import CannotSayError, Wish, Words, clauses, format_of, heading, is_whole, label
+from .wish import Wish, Words, clauses, format_of, heading, is_whole, unreadable
 
 
 def write(wish: Wish) -> str:
@@ -67,7 +67,7 @@ def _expression(target: Target, index: int) -> str:
     texts = expressions(target) if target.sites else [f"arg{index}" * (index < MOST_ARGUMENTS) for index in
                                                       range(len(target.arguments))]  # fmt: skip
     if not texts[index] or not is_whole(target, index):
-        raise CannotSayError(f"bpftrace can't read {label(target.arguments[index], index)} of {target.title}")
+        raise unreadable("bpftrace", target, index)
     return texts[index]
 
 

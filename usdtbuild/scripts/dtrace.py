@@ -6,7 +6,7 @@ from ..model import dashed
 from ..tracing.filters import argument_index
 from ..tracing.model import STRING, Argument, Target
 from ..tracing.predicates import BEGIN, END
-from .wish import CannotSayError, Wish, Words, clauses, format_of, heading, is_whole, label
+from .wish import Wish, Words, clauses, format_of, heading, is_whole, unreadable
 
 _MOST = 10  # arguments with a name
 
@@ -51,7 +51,7 @@ def _action(wish: Wish, target: Target, side: str) -> list[str]:
 def _number(target: Target, index: int) -> str:
     one = target.arguments[index]
     if index >= _MOST or not is_whole(target, index):
-        raise CannotSayError(f"DTrace can't read {label(one, index)} of {target.title}")
+        raise unreadable("DTrace", target, index)
     if one.kind == STRING or one.size >= 8:
         return f"(int64_t)arg{index}" if one.signed else f"(uint64_t)arg{index}"
     return f"({'' if one.signed else 'u'}int{8 * one.size}_t)arg{index}"
@@ -59,7 +59,7 @@ def _number(target: Target, index: int) -> str:
 
 def _text(target: Target, index: int) -> str:
     if index >= _MOST:
-        raise CannotSayError(f"DTrace can't read {label(target.arguments[index], index)} of {target.title}")
+        raise unreadable("DTrace", target, index)
     return f'(arg{index} == 0 ? "?" : copyinstr(arg{index}))'  # copyinstr(0) is an error, and the hit isn't shown
 
 

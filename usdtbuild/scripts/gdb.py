@@ -9,7 +9,7 @@ from pathlib import Path
 from ..tracing.filters import argument_index
 from ..tracing.model import Target
 from ..tracing.predicates import BEGIN, END
-from .wish import CannotSayError, Wish, Words, heading, is_whole, label, literal
+from .wish import Wish, Words, heading, is_whole, label, literal, unreadable
 
 _READING = Path(__file__).parents[1] / "tracing/others/gdb_script.py"
 # A hit is what a function is called with: the arguments, `text` for strings.
@@ -125,7 +125,7 @@ def _sized(target: Target, index: int) -> tuple[int, bool]:
 
 def _number(target: Target, index: int) -> str:
     if not is_whole(target, index):
-        raise CannotSayError(f"gdb can't read {label(target.arguments[index], index)} of {target.title} in a script")
+        raise unreadable("gdb", target, index)
     return f"a{index}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..tracing.filters import argument_index
 from ..tracing.model import STRING, Target
 from ..tracing.predicates import BEGIN, END
-from .wish import CannotSayError, Wish, Words, heading, is_whole, label, literal
+from .wish import Wish, Words, heading, is_whole, label, literal, unreadable
 
 _MOST = 12  # arguments that libbpf reads
 _KERNEL = """\
@@ -304,7 +304,7 @@ def _row(wish: Wish, target: Target, number: int) -> list[str]:
 def _number(target: Target, index: int) -> str:
     one = target.arguments[index]
     if index >= _MOST or not is_whole(target, index):
-        raise CannotSayError(f"libbpf can't read {label(one, index)} of {target.title}")
+        raise unreadable("libbpf", target, index)
     if one.kind == STRING or one.size >= 8:
         return f"(__u64)a{index}" if not one.signed else f"a{index}"
     return f"(__{'s' if one.signed else 'u'}{8 * one.size})a{index}"

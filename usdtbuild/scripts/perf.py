@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tracing.model import Target
-from .wish import CannotSayError, Wish, Words, heading, is_whole, label
+from .wish import CannotSayError, Wish, Words, heading, is_whole, unreadable
 
 
 def write(wish: Wish) -> str:
@@ -33,7 +33,7 @@ def write(wish: Wish) -> str:
 
 def _number(target: Target, index: int) -> str:
     if not is_whole(target, index):
-        raise CannotSayError(f"perf can't read {label(target.arguments[index], index)} of {target.title}")
+        raise unreadable("perf", target, index)
     return f"arg{index + 1}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..tracing.filters import argument_index
 from ..tracing.model import Argument, Target
 from ..tracing.predicates import BEGIN, END
-from .wish import CannotSayError, Wish, Words, format_of, heading, is_whole, label
+from .wish import Wish, Words, format_of, heading, is_whole, unreadable
 
 
 def write(wish: Wish) -> str:
@@ -68,7 +68,7 @@ def _shown(wish: Wish, maps: dict[str, int]) -> list[str]:
 
 def _number(target: Target, index: int) -> str:
     if not is_whole(target, index):
-        raise CannotSayError(f"SystemTap can't read {label(target.arguments[index], index)} of {target.title}")
+        raise unreadable("SystemTap", target, index)
     return f"$arg{index + 1}"
 
 

@@ -241,6 +241,14 @@ def format_of(target: Target, number: Callable[[Argument], str], text: str) -> s
     return " ".join(words)
 
 
+def unreadable(language: str, target: Target, index: int) -> CannotSayError:
+    """Return the error for an argument that a language's scripts can't read."""
+    what = f"{label(target.arguments[index], index)} of {target.title}"
+    why = "" if is_whole(target, index) else ", a floating-point number"
+    cure = "leave it out (-P with the others), or --count its hits"
+    return CannotSayError(f"{language} can't read {what}{why}; {cure}")
+
+
 def is_whole(target: Target, index: int) -> bool:
     """Whether an argument is no floating-point number."""
     floating = (site.operands[index].floating for site in target.sites if index < len(site.operands))
