@@ -372,13 +372,13 @@ def look(
             give_up(whose, alone=True)
             return run() or 0
         except UsdtError as error:
-            told = error
+            wrong = error
         except (MemoryError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in _TOO_LITTLE:
                 raise
-            told = _too_little(error)
-        sys.stderr.write(shown(f"usdtbuild: {told}\n"))
-        return told.exit_code
+            wrong = _too_little(error)
+        sys.stderr.write(shown(f"{wrong.told}\n"))
+        return wrong.exit_code
 
     sys.stdout.flush()
     pid, asked = _start(lambda _: ending.ended(command, "usdtbuild"), whose is not None)

@@ -16,6 +16,11 @@ class UsdtError(Exception):
 
     exit_code = 1
 
+    @property
+    def told(self) -> str:
+        """What standard error says."""
+        return f"usdtbuild: {self}"
+
 
 class InputError(UsdtError):
     """A file can't be read, or isn't what the command takes. `where` is the file, with an offset where one is known."""

@@ -734,9 +734,16 @@ def test_a_provider_file_is_held_against_the_binaries(usdtbuild: Any, program: A
 
 
 def test_a_wrong_provider_file_is_shown_with_its_line(usdtbuild: Any, program: Any, note: Any, tmp_path: Path) -> None:
-    (tmp_path / "bad.d").write_text("provider x { probe p(nonsense_t *, int int int); };\n")
-    done = usdtbuild("verify", f"--provider={tmp_path / 'bad.d'}", program(note()), code=1)
-    assert f"{tmp_path / 'bad.d'}:1:" in done.stderr
+    """As `usdtbuild header` shows it, so that an editor finds each mistake."""
+    (tmp_path / "bad.d").write_text("provider x {\n probe p(nonsense_t *);\n probe q(foo_t);\n};\n")
+    said = usdtbuild("header", tmp_path / "bad.d", code=1).stderr
+    for command in ("verify", "script bpftrace", "trace -p 1", "instrument"):
+        words = [*command.split(), f"--provider={tmp_path / 'bad.d'}", *[program(note())] * ("-p" not in command)]
+        assert usdtbuild(*words, code=1).stderr == said
+    assert [line.partition(" ")[0] for line in said.splitlines()[::3]] == [
+        f"{tmp_path / 'bad.d'}:2:10:",
+        f"{tmp_path / 'bad.d'}:3:10:",
+    ]
     done = usdtbuild("verify", f"--provider={tmp_path / 'none.d'}", program(note()), code=1)
     assert "none.d: no such file" in done.stderr
 

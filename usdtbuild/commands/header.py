@@ -10,7 +10,7 @@ from functools import partial
 import click
 
 from ..errors import UsageError
-from ..provider.generate import HeaderRequest, read_formats, run
+from ..provider.generate import HeaderRequest, generate, read_formats
 from . import checked
 
 _file = partial(click.option, default="", callback=checked.text)
@@ -30,9 +30,7 @@ _file = partial(click.option, default="", callback=checked.text)
 @click.option("-I", "include", metavar="DIR", multiple=True, help="With -C: search included files here.")
 @click.option("-D", "define", metavar="NAME[=VALUE]", multiple=True, help="With -C: define a macro.")
 @click.option("-U", "undefine", metavar="NAME", multiple=True, help="With -C: undefine a macro.")
-@click.pass_context
 def command(
-    ctx: click.Context,
     source: str,
     output: str,
     only: tuple[str, ...],
@@ -65,7 +63,7 @@ def command(
     request = HeaderRequest(
         source, output, none, documentation, stamp, depfile, text, only, read_formats(formats), check
     )
-    ctx.exit(run(request))
+    generate(request)
 
 
 def preprocessed(options: tuple[str, ...], source: str, keep_comments: bool) -> bytes:

@@ -51,7 +51,7 @@ def remark(text: str) -> None:
 
 def complain(error: UsdtError) -> None:
     """Print what has gone wrong to standard error, where the command goes on."""
-    echo(f"usdtbuild: {error}", err=True)
+    echo(error.told, err=True)
 
 
 def raw(data: bytes) -> None:

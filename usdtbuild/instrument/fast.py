@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int | None:
     try:
         run(request)
     except UsdtError as error:
-        sys.stderr.write(shown(f"usdtbuild: {error}\n"))
+        sys.stderr.write(shown(f"{error.told}\n"))
         return error.exit_code
     return 0
 

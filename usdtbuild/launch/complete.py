@@ -34,7 +34,7 @@ def complete(
     try:
         step.complete(held)
     except UsdtError as error:
-        say(f"usdtbuild: {error}")
+        say(error.told)
         return False
     finally:
         if not step.done:
@@ -284,6 +284,6 @@ def _hand_over(path: str, output: str) -> int:
         with open_input(path) as finished:
             write_through(to, bytes(finished.view))
     except UsdtError as error:
-        say(f"usdtbuild: {error}")
+        say(error.told)
         return 1
     return 0

@@ -46,6 +46,11 @@ class ParseError(UsdtError):
         self.diagnostics = diagnostics
         super().__init__("\n".join(str(diagnostic) for diagnostic in diagnostics))
 
+    @property
+    def told(self) -> str:
+        """What standard error says: as compilers do, so that editors find each place."""
+        return str(self)
+
 
 class SyntaxProblem(Exception):  # noqa: N818 - becomes a diagnostic, never an error of its own
     """Ends the reading of one declaration or probe; it is reported, and reading goes on behind it."""

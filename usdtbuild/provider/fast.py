@@ -3,7 +3,7 @@
 Importing the command line's libraries would double the command's time, so the entry point asks here first. Whatever is
 not a plain `FILE`, `-o FILE`, `--none`, `--check`, `--formats LIST`, `--stamp FILE`, `--depfile FILE` or `--doc FILE`
 is left to the command line proper (`usdtbuild.commands.header`), help and usage errors included; both end in
-`generate.run`.
+`generate.generate`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 from ..errors import UsdtError
 from ..text import shown
-from .generate import HeaderRequest, read_formats, run
+from .generate import HeaderRequest, generate, read_formats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +28,13 @@ def main(arguments: list[str]) -> int | None:
     """Run `usdtbuild header` with these arguments and return the exit code, or None to leave it to others."""
     try:
         request = read(arguments)
-        return None if request is None else run(request)
+        if request is None:
+            return None
+        generate(request)
     except UsdtError as error:
-        sys.stderr.write(shown(f"usdtbuild: {error}\n"))
+        sys.stderr.write(shown(f"{error.told}\n"))
         return error.exit_code
+    return 0
 
 
 def read(arguments: list[str]) -> HeaderRequest | None:

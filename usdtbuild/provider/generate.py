@@ -18,9 +18,8 @@ from ..model import unfit_for_dtrace
 from ..options import BY_HEADER, FORMATS, one_of
 from ..outputs import Outputs
 from ..record import NamedTuple
-from ..text import shown
 from . import complete, header
-from .parser import ParseError, parse_bytes, read_file
+from .parser import parse_bytes, read_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,16 +48,6 @@ class HeaderRequest(NamedTuple):
     only: tuple[str, ...] = ()
     formats: tuple[str, ...] = BY_HEADER
     check: bool = False
-
-
-def run(request: HeaderRequest) -> int:
-    """Do what is asked, print diagnostics as a compiler does, and return the exit code. Raises UsdtError."""
-    try:
-        generate(request)
-    except ParseError as error:
-        sys.stderr.write(shown(f"{error}\n"))
-        return error.exit_code
-    return 0
 
 
 def generate(request: HeaderRequest) -> None:
