@@ -388,9 +388,9 @@ def test_what_can_match_nothing_is_told_at_once(start: Start, options: str, said
 
 
 def test_all_names_are_told_where_one_of_latency_is_wrong(start: Start, usdtbuild: Any) -> None:
-    said = usdtbuild("trace", "--latency", "begin", "nosuch", *named([start(10)]), code=2).stderr
+    said = usdtbuild("trace", "--latency", "begin", "nosuch", *named([start(10)]), code=1).stderr
     assert said == "usdtbuild: nothing matches --latency nosuch; there are several:begin, several:end\n"
-    said = usdtbuild("trace", "--latency", "beginn", "end", *named([start(10)]), code=2).stderr
+    said = usdtbuild("trace", "--latency", "beginn", "end", *named([start(10)]), code=1).stderr
     assert "nothing matches --latency beginn; did you mean begin? There are several:begin, several:end" in said
 
 

@@ -12,10 +12,10 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..ending import INTERRUPTED
-from ..errors import InputError, UsageError, UsdtError
+from ..errors import InputError, UsdtError
 from ..launch.orphans import adopt
 from ..text import one_line
-from .say import echo, remark
+from .say import echo, is_quiet, remark
 from .trace_end import how_ended, tell, tell_absent, tell_children, tell_many, tell_news
 
 if TYPE_CHECKING:
@@ -150,9 +150,10 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
         else:
             remark(note)
     limit = follower.limit if follower.sieve is None else None
-    for one in (one for one in never if one in late and one.names):
-        remark(f"warning: {one}")
-    tell(report, job, session.stood_still, until.verbose, never, limit)
+    # Said once: at the begin, if nothing has come since; else now, in full if it wasn't said then.
+    ends = [str(one) if one in late and one.names else one.was for one in never
+            if one in late or report.targets or is_quiet()]  # fmt: skip
+    tell(report, job, session.stood_still, until.verbose, ends if never else None, limit)
     untyped = unused(job.wanted.shown_as, report.targets)
     for note in dict.fromkeys([*untyped, *session.warnings, *(session.notes if until.verbose else ())]):
         remark(note)
@@ -173,14 +174,14 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
 def _started(follower: Follower, pair: tuple[str, ...]) -> list[int]:
     """Do as `start` does. Of a name of --latency that nothing has, say what there is instead: who pairs hits knows only
     of what is traced."""
-    from ..tracing.absent import absent
+    from ..tracing.absent import AbsentError, absent
 
     try:
         return start(follower)
-    except UsageError:
+    except AbsentError:
         tracer = follower.tracer
         if pair and (missing := absent(tracer.wish, tracer.targets, tracer.pid, pair)):
-            raise UsageError("\n".join(map(str, missing))) from None
+            raise AbsentError("\n".join(map(str, missing))) from None
         raise
 
 

@@ -44,9 +44,14 @@ class Troubles:
 
 def remark(text: str) -> None:
     """Print a message for people to standard error, unless the command's --quiet is given."""
-    context = click.get_current_context(silent=True)
-    if context is None or not context.params.get("quiet"):
+    if not is_quiet():
         echo(f"usdtbuild: {text}", err=True)
+
+
+def is_quiet() -> bool:
+    """Whether the command's --quiet is given."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.params.get("quiet"))
 
 
 def complain(error: UsdtError) -> None:

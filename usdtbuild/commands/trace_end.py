@@ -15,7 +15,6 @@ from .say import echo, remark
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..tracing.absent import Absent
     from ..tracing.job import Job
     from ..tracing.model import Refusal, Report, Target
     from ..tracing.selection import Wanted
@@ -50,22 +49,22 @@ def tell_nothing(report: Report, what: str) -> None:
 
 def tell(
     report: Report, job: Job, stood_still: float, verbose: bool,
-    never: Sequence[Absent] = (), limit: int | None = None,
+    never: Sequence[str] | None = None, limit: int | None = None,
 ) -> None:  # fmt: skip
     """Say what a user must know beside what was seen.
 
-    `stood_still` is in seconds; `never` are patterns that nothing has matched, which was told before; `limit` is how
-    many hits are enough, all of them.
+    `stood_still` is in seconds; `never` says which patterns nothing has matched, as far as that isn't told yet; None if
+    there are none. `limit` is how many hits are enough, all of them.
     """
     told = verbose or not any(report.counts) or len(report.refusals) <= _FEW
     lines = map(str, report.refusals) if verbose else _by_reason(report.refusals) if told else ()
     for line in lines:
         remark(f"not traced: {line}")
-    for one in never:
-        echo(f"usdtbuild: {one.was}", err=True)
+    for one in never or ():
+        echo(f"usdtbuild: {one}", err=True)
     if job.exes and not report.looked_up:
         remark(f"warning: no process has run {' or '.join(job.exes)}")
-    elif not report.targets and not never:
+    elif not report.targets and never is None:
         tell_nothing(report, _nothing_of(job.wanted))
     elif not told:
         remark(f"{len(report.refusals)} places were not traced; -v says which and why")

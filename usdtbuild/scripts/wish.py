@@ -74,7 +74,7 @@ class Wish(NamedTuple):
         sides = {self.side(target) for target in kept}
         if self.latency and sides != {BEGIN, END}:
             missing = self.latency[0 if BEGIN not in sides else 1]
-            raise UsageError(f"--latency: nothing matches {missing}")
+            raise InputError(self.program, f"no probe matches --latency {missing}")
         for target in kept if self.of else ():
             if target.arguments[argument_index(target, self.of)].kind == STRING:
                 option = "--sum" if self.sum_of else "--histogram"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import InputError
+from ..errors import InputError, UsdtError
 from ..inspection.demangle import all_spellings, demangle_if_possible, template_name, without_parameters
 from ..inspection.targets import Loaded
 from ..text import one_line
@@ -25,6 +25,10 @@ _KINDS = {PROBE_RULE: PROBE, FUNCTION_RULE: ENTER, CALL_RULE: CALL}
 _WORDS = {PROBE_RULE: "probes", FUNCTION_RULE: "functions", CALL_RULE: "library calls"}
 _CLOSE = 3  # names that were perhaps meant
 _FEW, _LONG = 10, 120  # names that are told, and their characters
+
+
+class AbsentError(UsdtError):
+    """Nothing has a name that something must have."""
 
 
 class Absent(NamedTuple):
@@ -73,7 +77,7 @@ class Absent(NamedTuple):
         left = len(self.names) - _FEW
         if not self.names:
             return f"{text}; there are no {_WORDS[self.rule]}{' in such files' if self.of_files else ''}"
-        if near and left > 0:
+        if near and (left > 0 or len(near) >= len(self.names)):
             return text
         few = (name if len(name) <= _LONG else f"{name[: _LONG - 3]}..." for name in self.names[:_FEW])
         there = f"there are {', '.join(map(one_line, few))}" + (f" and {left} more" if left > 0 else "")

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 from ...errors import UsageError
-from ..absent import Absent
+from ..absent import Absent, AbsentError
 from ..filters import Filter, Test, argument_index, own_of, said_arguments
 from ..measures import ALL, Cell, Key, Measure, Tables, bounds, class_of
 from ..model import CALL, ENTER, FLOAT, MISSING, STRING, Cut, Event, Report, Target, Value
@@ -123,7 +123,7 @@ class Latency(Table):
         found = [target for target in self._targets if is_meant(target, pattern)]
         if self._targets and not found:
             names = tuple(sorted({title(target) for target in self._targets}))
-            raise UsageError(str(Absent("-latency", pattern, names)))
+            raise AbsentError(str(Absent("-latency", pattern, names)))
         keys = self._key.split(",") if self._key else []
         places = {target.number: tuple(argument_index(target, name) for name in keys) for target in found}
         for target in found:
