@@ -51,7 +51,8 @@ class Usdt:
         missing: Sequence[str] = (),
         extra: Sequence[str] = (),
     ) -> None:
-        """Fail unless the binaries together have the probes that the provider files declare, and no others.
+        """Fail unless the binaries together have the probes that the provider files declare, and no others of
+        their providers.
 
         Counts, sizes and signs of arguments are compared, semaphores checked, and everything else that `usdtbuild
         verify` calls an error. `missing` and `extra` name probes (`probe` or `provider:probe`, `*` for any letters)
