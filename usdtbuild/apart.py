@@ -171,7 +171,8 @@ def open_binary(path: str) -> Opened | None:
 
 
 def binaries(folder: str, trouble: Callable[[InputError], None]) -> Iterator[tuple[str, Opened]]:
-    """Yield the paths of the ELF files and archives below a folder, sorted; each is open, for use in a `with`."""
+    """Yield the paths of the ELF files and archives below a folder, sorted; each is open, for use in a `with`.
+    Raises InputError if the folder can't be read."""
     for found in _way[-1].walk(folder):
         try:
             opened = None if isinstance(found, InputError) else _opened(*found)
@@ -179,6 +180,8 @@ def binaries(folder: str, trouble: Callable[[InputError], None]) -> Iterator[tup
             trouble(error)
             continue
         if isinstance(found, InputError):
+            if found.where == folder:
+                raise found
             trouble(found)
         elif opened is not None:
             yield found[0], opened

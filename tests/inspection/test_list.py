@@ -402,10 +402,12 @@ def test_an_unreadable_file_is_said_to_be(run: Any, other_user: tuple[str, ...])
     folder.mkdir(mode=0o755)
     try:
         (folder / "closed").write_bytes(b"\x7fELF" + bytes(100))
-        (folder / "closed").chmod(0)
-        for command in ("list", "verify"):
-            done = run(*other_user, sys.executable, "-m", "usdtbuild", command, folder / "closed", code=1, cwd="/")
-            assert done.stderr == f"usdtbuild: {folder / 'closed'}: permission denied\n"
+        (folder / "folder").mkdir()
+        for path in folder.iterdir():
+            path.chmod(0)
+            for command in ("list", "verify"):
+                done = run(*other_user, sys.executable, "-m", "usdtbuild", command, path, code=1, cwd="/")
+                assert (done.stdout, done.stderr) == ("", f"usdtbuild: {path}: permission denied\n")
     finally:
         shutil.rmtree(folder)
 
