@@ -51,7 +51,7 @@ def test_a_page_has_every_option_of_its_command(name: str) -> None:
 def test_a_page_is_called_as_its_command_and_has_examples(name: str) -> None:
     text = (MAN / f"{name}.1").read_text()
     command = EVERY[name].command_path
-    assert text.startswith(f'.TH "{command}" "1"')
+    assert text.startswith(f'.TH "{name}" "1"')
     shown = text.partition(".SH EXAMPLES\n")[2].partition(".SH SEE ALSO")[0].replace("\\-", "-")
     assert command in shown
 
@@ -79,7 +79,11 @@ def test_bash_completes_commands_and_options(need: Any, tmp_path: Path) -> None:
     script = tmp_path / "usdtbuild"
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -m usdtbuild "$@"\n')
     script.chmod(0o755)
-    for words, expected in (("usdtbuild ver", "verify"), ("usdtbuild header --pro", "--provider")):
+    for words, expected in (
+        ("usdtbuild ver", "verify"), ("usdtbuild header --pro", "--provider"),
+        ("usdtbuild verify --ignore argument-m", "argument-mismatch"),
+        ("usdtbuild header --formats stapsdt,d", "stapsdt,dof"),
+    ):  # fmt: skip
         line = words.split()
         code = (
             f"source {ROOT}/completion/bash/usdtbuild; COMP_WORDS=({' '.join(line)}); COMP_CWORD={len(line) - 1}; "

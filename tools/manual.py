@@ -84,7 +84,8 @@ def page(context: click.Context) -> str:
         commands = {name: command.get_command(context, name) for name in command.list_commands(context)}
         made.commands = [(name, each.get_short_help_str(200)) for name, each in commands.items() if each]
     text = str(made).rstrip("\n")
-    text = text.replace(f'.TH "{context.command_path.upper()}"', f'.TH "{context.command_path}"', 1)
+    name = context.command_path.replace(" ", "-")
+    text = text.replace(f'.TH "{context.command_path.upper()}"', f'.TH "{name}"', 1)
     if command.epilog:
         text += "\n.SH EXIT STATUS\n" + command.epilog.replace("Exit codes: ", "").replace("\\", "\\e")
     text += "\n.SH EXAMPLES\n" + "\n".join(map(_example, examples(context)))

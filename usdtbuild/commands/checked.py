@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from ..elf.layout import ET_DYN, ET_EXEC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import TypeVar
 
     from ..tracing.last import Last
@@ -81,6 +81,16 @@ def nanoseconds(ctx: click.Context, param: click.Parameter, value: str | None) -
     """Return a time as `seconds`, in nanoseconds. Raises BadParameter."""
     found = seconds(ctx, param, value)
     return None if found is None else round(found * 1e9)
+
+
+def completes(words: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return what a shell completes an option's value with: one of these words, or several with commas."""
+
+    def found(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+        before, comma, last = begun.rpartition(",")
+        return [f"{before}{comma}{word}" for word in words if word.startswith(last)]
+
+    return found
 
 
 def names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:

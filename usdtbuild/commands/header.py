@@ -10,6 +10,7 @@ from functools import partial
 import click
 
 from ..errors import UsageError
+from ..options import FORMATS
 from ..provider.generate import HeaderRequest, generate, read_formats
 from . import checked
 
@@ -20,7 +21,8 @@ _file = partial(click.option, default="", callback=checked.text)
 @click.argument("source", metavar="FILE.d")
 @_file("-o", "--output", metavar="FILE.h", help="The header; default: FILE.h here; - for stdout.")
 @click.option("--provider", "only", metavar="NAME", multiple=True, help="Only this provider of the file; repeatable.")
-@click.option("--formats", metavar="LIST", default="stapsdt", help="Records: stapsdt, dof, usdt; see below.")
+@click.option("--formats", metavar="LIST", default="stapsdt", help="Records: stapsdt, dof, usdt; see below.",
+              shell_complete=checked.completes(FORMATS))  # fmt: skip
 @click.option("--none", is_flag=True, help="Macros that do nothing, on any platform; arguments are type-checked.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1, and a diff, unless the header is up to date.")
 @_file("--doc", "documentation", metavar="FILE.md", help="Also write documentation in Markdown.")

@@ -31,7 +31,8 @@ _STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
 @click.argument("targets", nargs=-1, required=True, metavar="BINARY|OBJECT|ARCHIVE|DIR...")
 @click.option("--provider", "provider_files", multiple=True, metavar="FILE.d", help="Its probes must all have a site.")
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
-@click.option("--ignore", "ignored", multiple=True, metavar="NAME", help="Leave out these findings.")
+@click.option("--ignore", "ignored", multiple=True, metavar="NAME", help="Leave out these findings.",
+              shell_complete=checked.completes(sorted(NAMES)))  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @checked.user
 def command(
