@@ -61,6 +61,7 @@ def test_the_samples_own_name_changes_nothing(kind: str) -> None:
         (["x", "--name", "stdio"], "is used for something else in this project"),
         (["journal"], "is used for something else in this project (CMakeLists.txt); name the project with --name"),
         (["..."], "'' is no name for a provider"),
+        ([""], "Invalid value for 'DIR': it is empty."),
     ],
 )
 def test_name_that_would_not_work_is_refused(usdtbuild: Any, tmp_path: Path, words: list[str], message: str) -> None:

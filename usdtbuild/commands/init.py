@@ -9,18 +9,20 @@ import click
 
 from ..errors import UsageError
 from ..new_project import SAMPLES, check_name, name_of_folder, plan, write
+from . import checked
 from .say import echo
 
 
 @click.command(name="init", short_help="Write a new project with probes for a build system.")
 @click.argument("kind", metavar="|".join(SAMPLES), type=click.Choice(list(SAMPLES)))
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("named", metavar="DIR", callback=checked.text)
 @click.option("--name", metavar="NAME", help="What the project and its provider are called; by default as the folder.")
-def command(kind: str, folder: Path, name: str | None) -> int:
+def command(kind: str, named: str, name: str | None) -> int:
     """Write a small, complete project with probes into DIR, which must be new or empty.
 
     It builds as it is: its README.md says how, and how to see the probes fire.
     """
+    folder = Path(named)
     chosen = name_of_folder(folder) if name is None else name
     try:
         check_name(chosen, kind)
