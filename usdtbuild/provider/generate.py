@@ -35,7 +35,7 @@ class HeaderRequest(NamedTuple):
     behind the C preprocessor, with its comments or without.
     `only` names the providers to take from the file; empty for all. `formats` are the records that probes shall have:
     the header writes those of `options.BY_HEADER` itself, and for any other one, objects must be completed. With
-    `check` nothing is written but the stamp: the files must be there, as they would be written.
+    `check` nothing is written: the files must be there, as they would be written.
     """
 
     source: str
@@ -72,8 +72,6 @@ def generate(request: HeaderRequest) -> None:
         for path, wanted in ((output, text), (request.documentation, documentation)):
             if path:
                 check(path, wanted, request.source)
-        if request.stamp:
-            _touch(request.stamp)
         return
     with Outputs() as outputs:
         if output != "-":
@@ -109,14 +107,15 @@ def _check_outputs(request: HeaderRequest, output: str) -> None:
     """Refuse to write two things to one file, or over the source. Raises UsageError."""
     if "-" in (request.documentation, request.stamp, request.depfile):
         raise UsageError("only the header can go to the standard output, with -o -")
-    if request.check and (output == "-" or request.depfile):
-        raise UsageError("--check compares the header with a file, named with -o, and writes no --depfile")
+    if request.check and (output == "-" or request.depfile or request.stamp):
+        raise UsageError("--check compares with a file, and writes nothing: leave out -o -, --stamp and --depfile")
     if request.depfile and output == "-" and not request.stamp:
         raise UsageError("--depfile says what a file depends on; name that file with -o or --stamp")
     wanted = [request.source, output, request.documentation, request.stamp, request.depfile]
-    paths = [os.path.realpath(path) for path in wanted if path and path != "-"]
+    paths = [path for path in wanted if path and path != "-"]
+    real = [os.path.realpath(path) for path in paths]
     for index, path in enumerate(paths):
-        if path in paths[:index]:
+        if real[index] in real[:index]:
             raise UsageError(f"{path} is named twice: each file that is read or written needs a name of its own")
     if output.endswith(".d"):
         right = f"usdtbuild header {output} -o {request.source}"
