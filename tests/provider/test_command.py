@@ -120,9 +120,11 @@ def test_two_providers_of_one_file_share_a_header(folder: Path, usdtbuild: Any) 
 
 
 def test_a_file_without_a_provider_makes_no_header(folder: Path, usdtbuild: Any) -> None:
-    (folder / "none.d").write_text("BEGIN{}")
-    done = usdtbuild("header", "none.d", "-o", "none.h", code=1)
-    assert done.stderr.startswith("none.d:1:1: error: no provider is in this file, as in: provider NAME {")
+    for text, shown in (("BEGIN{}", ["  BEGIN{}", "  ^"]), ("\nBEGIN{}", []), ("", [])):
+        (folder / "none.d").write_text(text)
+        said = usdtbuild("header", "none.d", "-o", "none.h", code=1).stderr.splitlines()
+        assert said[0].startswith("none.d:1:1: error: no provider is in this file; declare one: provider NAME {")
+        assert said[1:] == shown
     assert not (folder / "none.h").exists()
 
 

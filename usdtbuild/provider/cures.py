@@ -15,8 +15,8 @@ _OBJECT = (
 _REFERENCE = "there are no references here: declare the value itself, or a pointer ('*')"
 
 NO_PROVIDER = (
-    "no provider is in this file, as in: provider NAME { probe NAME(int); }; (scripts for dtrace or bpftrace name "
-    "probes, and declare none)"
+    "no provider is in this file; declare one: provider NAME { probe NAME(int); }; (scripts for dtrace or bpftrace "
+    "name probes, and declare none)"
 )
 
 

@@ -28,15 +28,17 @@ class Diagnostic(NamedTuple):
     kind: str = "error"
 
     def __str__(self) -> str:
-        """Return it as compilers print theirs: a line with the place, the source line, a caret under the column."""
+        """Return it as compilers print theirs: a line with the place, the source line, a caret under the column.
+        Of an empty line only the place is shown."""
         start = max(0, self.column - 1 - _SHOWN_WIDTH // 2) if len(self.source) > _SHOWN_WIDTH else 0
-        shown = self.source[start : start + _SHOWN_WIDTH]
-        printable = "".join(c if c == "\t" or c.isprintable() else "?" for c in shown)
+        part = self.source[start : start + _SHOWN_WIDTH]
+        printable = "".join(c if c == "\t" or c.isprintable() else "?" for c in part)
         padding = "".join("\t" if c == "\t" else " " for c in printable[: self.column - 1 - start])
         from ..text import one_line
 
         place = f"{one_line(self.path)}:{self.line}:{self.column}"
-        return f"{place}: {self.kind}: {self.message}\n  {printable}\n  {padding}^"
+        shown = f"\n  {printable}\n  {padding}^" if printable.strip() else ""
+        return f"{place}: {self.kind}: {self.message}{shown}"
 
 
 class ParseError(UsdtError):
