@@ -158,7 +158,7 @@ def _print_finding(report: Verified, finding: Finding) -> None:
     else:
         echo(one_line(f"{report.path}: {severity}: {finding.what} [{finding.check}]"))
     for place in finding.places[:_SHOWN_PLACES]:
-        echo(one_line(f"    at {_place(place)}"))
+        echo(one_line(f"    {_place(place)}"))
     if len(finding.places) > _SHOWN_PLACES:
         echo(f"    and {len(finding.places) - _SHOWN_PLACES} more")
     echo(one_line(f"    cure: {finding.cure}"))
@@ -166,7 +166,8 @@ def _print_finding(report: Verified, finding: Finding) -> None:
 
 def _place(place: FoundAt) -> str:
     function = f" in {place.function}" if place.function and place.function not in place.where else ""
-    return f"{place.where}{function}" + (f", probe {place.probe}" if place.probe else "")
+    where = f"at {place.where}{function}" if place.where else ""
+    return ", ".join(filter(None, (where, place.probe and f"probe {place.probe}")))
 
 
 def _summary(report: Verified) -> str:
@@ -206,5 +207,5 @@ def _place_record(place: FoundAt) -> dict[str, Any]:
         "section": place.section or None,
         "offset": f"{place.offset:#x}",
         "function": place.function or None,
-        "text": place.where,
+        "text": place.where or "no site",
     }

@@ -83,7 +83,7 @@ def missing_everywhere(reports: Iterable[Verified], expected: dict[str, Provider
         return None
     present = {name for report in reports for name in report.names}
     missing = [
-        FoundAt(f"{provider.name}:{probe.written}", "no site", None, "", 0)
+        FoundAt(f"{provider.name}:{probe.written}", "", None, "", 0)
         for provider in expected.values()
         for probe in provider.probes
         if (provider.name, probe.name) not in present

@@ -59,9 +59,8 @@ def _descriptions(subject: Subject) -> Iterator[Finding]:
     for name, (provider, _) in subject.seen.providers.items():
         for probe in provider.probes:
             if (name, probe.name) not in present and name not in subject.expected:
-                gathered.add(
-                    "declared, and not called in this file", FoundAt(f"{name}:{probe.written}", "no site", None, "", 0)
-                )
+                place = FoundAt(f"{name}:{probe.written}", "", None, "", 0)
+                gathered.add("declared, and not called in this file", place)
     yield from gathered
 
 

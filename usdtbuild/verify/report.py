@@ -21,7 +21,8 @@ SEVERITIES = (ERROR, WARNING, NOTE)
 
 
 class FoundAt(NamedTuple):
-    """Where something was found: the probe, and an address of the file or a section and offset of an object."""
+    """Where something was found: the probe, and an address of the file or a section and offset of an object; `where`
+    is '' for a probe without a site."""
 
     probe: str
     where: str
