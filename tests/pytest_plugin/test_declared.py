@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,17 @@ def test_size_of_an_argument_is_compared(check: Any) -> None:
 def test_exceptions_can_be_named(check: Any) -> None:
     check("probe asked", "probe debug__one(int); probe asked", ', missing=["debug-*"]', passed=1)
     check("probe asked(short);", "", ', extra=["app:asked"]', passed=1)
+
+
+def test_probes_of_another_provider_are_no_concern_of_the_file(
+    check: Any, built: Any, run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "mod.d").write_text("provider mod { probe z(int n); };\n")
+    usdtbuild("header", "mod.d", cwd=tmp_path)
+    (tmp_path / "mod.c").write_text('#include "mod.h"\nvoid mod(int n) { MOD_Z(n); }\n')
+    run("gcc", "mod.c", built.folder / "main.c", built.folder / "app.o", "-o", "both", cwd=tmp_path)
+    assert "mod:z" in usdtbuild("list", tmp_path / "both").stdout
+    check(binaries=repr(str(tmp_path / "both")), passed=1)
 
 
 def test_file_without_probes_lacks_them_all(check: Any) -> None:
