@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.errors import UsageError
+from usdtbuild.errors import UsdtError
 from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.job import Stood
 from usdtbuild.tracing.model import ENTER, EXIT, Event, Refusal, Report, Stops
@@ -203,7 +203,7 @@ def test_by_shows_strings_harmlessly() -> None:
     ],
 )
 def test_what_there_is_not(make: Any, words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsdtError) as caught:
         written(make, *words)
     assert said in str(caught.value)
 
