@@ -52,7 +52,7 @@ def test_what_systemtap_takes_is_taken_with_a_warning(
         assert "unknown type 'handle'" in said
         assert all(text in said for text in expected.values())
     strict = usdtbuild("header", "--formats=dof", "a.d", "-o", "strict.h", cwd=tmp_path, code=1).stderr
-    assert [int(line) for line in re.findall(r"^a\.d:(\d+):\d+: error", strict, re.MULTILINE)] == [1, 4, 5, 5, 5, 7]
+    assert [int(line) for line in re.findall(r"^a\.d:(\d+):\d+: error", strict, re.MULTILINE)] == [1, 3, 4, 5, 5, 5, 7]
     assert not (tmp_path / "strict.h").exists()
 
 

@@ -300,14 +300,25 @@ def test_dof_that_nothing_registers(build: Any, run: Any, usdtbuild: Any, tmp_pa
     assert list(verified(usdtbuild, tmp_path / "program")) == ["dof-unregistered"]
 
 
-def test_a_test_that_dtrace_cannot_answer(build: Any, usdtbuild: Any) -> None:
-    assert list(verified(usdtbuild, build(ALL))) == ["enabled-by-semaphore"]
+@pytest.fixture
+def asks_semaphore(build: Any, run: Any, tmp_path: Path) -> Path:
+    """An object that asks a semaphore whether a probe is enabled, as the compiler made it; `usdtbuild cc` makes none
+    such for DTrace."""
+    source = build(ALL, link=False).with_suffix(".c")
+    run("gcc", "-O2", f"-I{source.parent}", "-c", source, "-o", tmp_path / "x.o")
+    return tmp_path / "x.o"
+
+
+def test_a_test_that_dtrace_cannot_answer(asks_semaphore: Path, build: Any, run: Any, usdtbuild: Any) -> None:
+    done, program = asks_semaphore.with_name("done.o"), asks_semaphore.with_name("program")
+    usdtbuild("instrument", "--formats", ALL, asks_semaphore, "-o", done)
+    run("gcc", "-no-pie", done, build(ALL, link=False).with_name("register.o"), "-o", program)
+    assert list(verified(usdtbuild, program)) == ["enabled-by-semaphore"]
     assert verified(usdtbuild, build("stapsdt")) == {}
 
 
-def test_a_test_that_nobody_could_answer_is_refused(build: Any, usdtbuild: Any, tmp_path: Path) -> None:
-    source = build(ALL, link=False).with_suffix(".c")
-    words = ("gcc", f"-I{source.parent}", "-c", source, "-o", tmp_path / "x.o")
-    shown = usdtbuild("cc", "--formats", "dof,usdt", "--", *words, code=1).stderr
+def test_a_test_that_nobody_could_answer_is_refused(asks_semaphore: Path, usdtbuild: Any) -> None:
+    done = asks_semaphore.with_name("done.o")
+    shown = usdtbuild("instrument", "--formats", "dof,usdt", asks_semaphore, "-o", done, code=1).stderr
     assert "tests app_idle_semaphore, which no reader of dof or usdt increments" in shown
-    assert not (tmp_path / "x.o").exists()
+    assert not done.exists()

@@ -30,7 +30,7 @@ def trace(argv: tuple[str, ...], *, screen: bool = False, **values: Any) -> None
     from .. import api, rights
     from ..tracing.outputs.choose import Wishes
 
-    said = given(values)
+    said = given({**values, "argv": argv})
     if "quiet" in said and "verbose" in said:
         raise UsageError("--quiet and --verbose contradict each other: leave one of them out")
     if "diff" in said:
