@@ -11,6 +11,7 @@ import errno
 import os
 import sys
 
+from .errors import reason
 from .text import shown
 
 TYPE_CHECKING = False
@@ -34,7 +35,7 @@ class StandardOutputError(Exception):
 
     def __init__(self, error: OSError) -> None:
         self.reader_left = error.errno == errno.EPIPE
-        super().__init__(f"standard output: can't be written: {(error.strerror or str(error)).lower()}")
+        super().__init__(f"standard output: can't be written: {reason(error)}")
 
 
 class _StoppedError(BaseException):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 class _Spelled(dict[int, str]):
@@ -53,6 +53,12 @@ def one_line(text: str | bytes) -> str:
 def plural(count: int, word: str) -> str:
     """Return a number of what `word` names."""
     return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 ELLIPSIS = "…"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from ..ending import INTERRUPTED
 from ..errors import InputError, UsdtError
 from ..launch.orphans import adopt
-from ..text import one_line
+from ..text import few, one_line
 from .say import echo, is_quiet, remark
 from .trace_end import how_ended, tell, tell_absent, tell_children, tell_many, tell_news
 
@@ -191,11 +191,8 @@ def _incomplete(report: Report) -> str:
         return "hits were lost"
     if not any(report.counts):
         return "nothing was hit"
-    unseen = [*map(one_line, report.unseen)]
-    if not unseen:
-        return ""
-    more = f" and {len(unseen) - _FEW:,} more" if len(unseen) > _FEW else ""
-    return f"hits may be missing: not all places of {', '.join(unseen[:_FEW])}{more} were traced"
+    unseen = few([*map(one_line, report.unseen)], _FEW)
+    return unseen and f"hits may be missing: not all places of {unseen} were traced"
 
 
 def start(follower: Follower) -> list[int]:

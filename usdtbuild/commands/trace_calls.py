@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..api import Asked
-from ..errors import InputError, UsageError
+from ..errors import Told, UsageError
 from ..text import one_line
 from ..tracing.absent import Absent
 from ..tracing.call_report import REPORT
@@ -93,11 +93,8 @@ def _absent(functions: Sequence[Target], pattern: str, option: str) -> Absent:
 
 
 def _write(name: str, descriptor: int, text: str) -> None:
-    try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
-    except OSError as error:
-        raise InputError(name, f"can't be written: {(error.strerror or str(error)).lower()}") from None
+    with Told(name, "can't be written"), open(descriptor, "w", encoding="ascii") as file:
+        file.write(text)
 
 
 def _print(lines: Iterable[str]) -> None:

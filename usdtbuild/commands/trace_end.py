@@ -9,7 +9,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from ..text import one_line
+from ..text import few, one_line
 from .say import echo, remark
 
 if TYPE_CHECKING:
@@ -113,8 +113,7 @@ def _by_reason(refusals: Sequence[Refusal]) -> Iterator[str]:
         alike.setdefault((re.sub(r" \(bytes [^)]*\)", "", one.reason), one.cure), []).append(one)
     for (reason, cure), group in sorted(alike.items(), key=lambda item: -len(item[1]))[:_MANY]:
         names = list(dict.fromkeys(one_line(one.what) for one in group))
-        rest = f" and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
-        yield f"{', '.join(names[:_FEW])}{rest}: {reason}" + (f"; {cure}" if cure else "")
+        yield f"{few(names, _FEW)}: {reason}" + (f"; {cure}" if cure else "")
     yield f"{len(refusals):,} places in all; -v names each"
 
 

@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
     if not program:
         say(f"usdtbuild cc: compiler {settings.words[0]}: not found")
         return NOT_FOUND
-    if macros := _macros(settings):
+    if macros := [macro for macro in _macros(settings) if macro not in settings.words]:
         settings.words = _with_macros(settings.words, macros)
     line = understand(settings.words)
     compiler = line.words[compiler_position(line.words)]
@@ -112,7 +112,7 @@ def _macros(settings: Settings) -> list[str]:
 def _with_macros(words: list[str], macros: list[str]) -> list[str]:
     if understand(words).action == PASS and "-E" not in words and "-S" not in words:
         return words  # clang warns of a macro that nothing uses
-    return append_options(words, [macro for macro in macros if macro not in words])
+    return append_options(words, macros)
 
 
 # --- running programs ----------------------------------------------------------------------------------------------

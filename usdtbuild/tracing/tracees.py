@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from ..errors import reason
 from ..text import one_line
 from . import ptrace
 from .errors import RIGHTS, LateError, TracerError
@@ -441,7 +442,7 @@ def not_allowed(pid: int, error: OSError) -> TracerError:
     if tracer not in {"", "0"}:
         return TracerError(f"process {pid} is traced already, by {_described(int(tracer))}; one tracer can, at a time")
     if error.errno != errno.EPERM:
-        return TracerError(f"process {pid} can't be traced: {(error.strerror or str(error)).lower()}")
+        return TracerError(f"process {pid} can't be traced: {reason(error)}")
     owner = status_field(pid, "Uid").split()[:1]
     if owner and owner[0] != str(os.geteuid()) and os.geteuid() != 0:
         return TracerError(f"process {pid} belongs to another user ({owner[0]}); trace it as that user, as {RIGHTS}")

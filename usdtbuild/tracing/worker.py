@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ..errors import UsdtError
 from ..inspection.process import in_container
+from ..text import few
 from . import clock, hosts, job, ptrace, stops
 from .arming import Process
 from .begin import FRONTS
@@ -416,7 +417,7 @@ def _raise_limit() -> None:
 
 def _outlived(pids: Sequence[int]) -> str:
     """Say of processes that the program has started that the trace has ended before them."""
-    named = ", ".join(map(str, pids[:_FEW])) + (f" and {len(pids) - _FEW} more" if len(pids) > _FEW else "")
+    named = few([*map(str, pids)], _FEW)
     if len(pids) == 1:
         return f"process {named}, which the program has started, outlived it, and wasn't traced to its end"
     return f"processes {named}, which the program has started, outlived it, and weren't traced to their ends"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from ...errors import UsageError
+from ...text import plural
 from ..measures import Cell, Measure, Tables
 from ..model import STRING, Event, Report, Target
 from . import KEYS, Table
@@ -139,7 +140,7 @@ class By(Table):
         seen, rest = self._seen[group], self._rest.get(group, Cell())
         total = sum(cell.count for cell in seen.values()) + rest.count
         rows, lost = self._sorted(group), lost_too(report, self._keys.members(group), self._odd[group])
-        values = f"{len(seen)} values" if len(seen) != 1 else "1 value"
+        values = plural(len(seen), "value")
         by = f" by {self._keys.shown}" if self._of else ""
         self._stream.write(f"{heading}{by}: {'at least ' * bool(rest.count)}{values} in {total} hits{lost}\n")
         most = self._top or _ROWS

@@ -9,6 +9,7 @@ from functools import partial
 from typing import IO
 
 from ...errors import UsageError
+from ...text import plural
 from ..measures import Measure, Tables
 from ..model import FLOAT, STRING, Event, Report, Target
 from . import KEYS, Table
@@ -124,8 +125,7 @@ class Histogram(Table):
         floating = self._is_floating(number)
         least, most = (self._shown(value, floating=floating) for value in (seen.all.least, seen.all.most))
         mean = seen.all.total / seen.all.count
-        values = f"{seen.all.count} value{'s' * (seen.all.count != 1)}"
-        yield f"{heading}: {values} from {least} to {most}, mean {mean:.6g}{lost}\n"
+        yield f"{heading}: {plural(seen.all.count, 'value')} from {least} to {most}, mean {mean:.6g}{lost}\n"
         if not floating:
             parts = "  ".join(f"p{100 * part:g} {seen.quantile(part)}" for part in _QUANTILES)
             yield f"  {parts}  max {most}\n"
@@ -136,7 +136,7 @@ class Histogram(Table):
     def _rows(self, group: int, heading: str, lost: str) -> Iterator[str]:
         sorted_, most = self._sorted(group), self._top or _ROWS
         hits = sum(one.all.count for _, one in sorted_)
-        values = f"{len(sorted_)} value{'s' * (len(sorted_) != 1)}"
+        values = plural(len(sorted_), "value")
         shown, left = sorted_[:most], Distribution()
         for _, one in sorted_[most:]:
             left.plus(one)

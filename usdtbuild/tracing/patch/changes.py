@@ -277,12 +277,13 @@ def in_force(found: journal.Found, memory: Memory) -> Iterator[journal.Entry]:
 
 def clean_up(tracees: Tracees, pid: int, memory: Memory) -> None:
     """Put back what a tracer left that was killed. Raises TracerError if it is alive."""
-    put_back_left(tracees, pid, memory)
-    clear_left(pid, memory)
+    if put_back_left(tracees, pid, memory):
+        clear_left(pid, memory)
 
 
-def put_back_left(tracees: Tracees, pid: int, memory: Memory) -> None:
-    """Do that, but leave the journals as they are, for processes that share them. Raises TracerError."""
+def put_back_left(tracees: Tracees, pid: int, memory: Memory) -> bool:
+    """Do that, but leave the journals as they are, for processes that share them; return whether there was anything.
+    Raises TracerError."""
     found = [one for one in journal.find(areas(pid), memory) if next(in_force(one, memory), None) is not None]
     left = [one for one in found if one.owner != os.getpid()]
     alive = next((one.owner for one in left if one.owner), 0)
@@ -292,6 +293,7 @@ def put_back_left(tracees: Tracees, pid: int, memory: Memory) -> None:
         with tracees.standing(pid):
             for one in left:
                 _restore(in_force(one, memory), memory, {})
+    return bool(left)
 
 
 def clear_left(pid: int, memory: Memory) -> None:

@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...errors import reason
 from .. import ptrace
 from ..errors import RoomTakenError, TracerError
 from ..hosts import HOST
@@ -183,8 +184,7 @@ def borrow(tracees: Tracees, thread: Thread, gate: Gate, memory: Memory) -> Iter
     try:
         gate.lay(borrowed.base, borrowed.mask)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise TracerError(f"process {thread.pid} can't be changed: {reason}") from None
+        raise TracerError(f"process {thread.pid} can't be changed: {reason(error)}") from None
     try:
         if gate.way_back:
             borrowed.stand_at(gate.way_back)
@@ -251,8 +251,8 @@ class Shared:
             if self.file >= 0:
                 os.close(self.file)
             self.close_there(borrowed)
-            reason = (error.strerror or str(error)).lower()
-            raise TracerError(f"{-(-size >> 20)} MB of memory can't be shared with process {pid}: {reason}") from None
+            what = f"{-(-size >> 20)} MB of memory can't be shared with process {pid}"
+            raise TracerError(f"{what}: {reason(error)}") from None
         self.inode = os.fstat(self.file).st_ino
 
     def close_there(self, borrowed: Borrowed) -> None:

@@ -12,6 +12,7 @@ import select
 import socket
 import time
 
+from ...errors import reason
 from ...limits import PACKET
 from ..errors import TracerError
 
@@ -123,7 +124,7 @@ class Link:
             raise self._gone(error) from None
 
     def _gone(self, error: OSError | None = None) -> TracerError:
-        why = f": {(error.strerror or str(error)).lower()}" if error else ""
+        why = f": {reason(error)}" if error else ""
         return TracerError(f"{self.name} has closed the connection{why}")
 
 
