@@ -215,8 +215,7 @@ class Arming:
         for one in self._engines:
             for into, found in zip(totals, one.totals()):
                 for target, count in found.items():
-                    if target != HOOK:
-                        into[target] = into.get(target, 0) + count
+                    into[target] = into.get(target, 0) + count
         return totals
 
     def tables(self) -> Tables:

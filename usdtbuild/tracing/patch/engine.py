@@ -310,7 +310,7 @@ class PatchEngine:
 
     def totals(self) -> Totals:
         """Return hits by target (with COUNT), and lost hits by target (with RECORD)."""
-        if self.shared is None:
+        if self.shared is None or self.plan.targets[0].kind == LIBRARIES:  # whose counter is a flag (`notice`)
             return self._totals
         found = Counter[int]()
         if self.layout is not None and self._counts is not None:
