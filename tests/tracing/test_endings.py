@@ -432,7 +432,7 @@ def look(*_):
     while True:  # Python misses a signal that comes just before a long sleep
         time.sleep(0.01)
 
-lookups.select = look
+lookups.by_file = look
 ours, theirs = socket.socketpair()
 reader, writer = os.pipe()
 spool = os.open("/dev/null", os.O_WRONLY)
@@ -516,7 +516,7 @@ print(said.message if isinstance(said, job.Failed) else "ended")
 @pytest.mark.parametrize(
     ("slow", "said"),
     [
-        (("lookups", "select", "60", "auto", "0.2"), "probes were still being looked up"),
+        (("lookups", "by_file", "60", "auto", "0.2"), "probes were still being looked up"),
         (("patch.layout", "build", "60", "patch", "0.2"), "probes were still being looked up"),
         (("trap.breakpoints", "_breakpoint", "0.8", "trap", "2"), r"[123] of \d+ places were armed"),
     ],

@@ -27,7 +27,8 @@ from usdtbuild.tracing.keeper import _GONE, _PROCESS, _TRAP, _Said
 from usdtbuild.tracing.measures import Measure
 from usdtbuild.tracing.patch import tables
 from usdtbuild.tracing.running import Running, running
-from usdtbuild.tracing.selection import Selection, Wanted, select
+from usdtbuild.tracing.selection import Selection, Wanted, by_file, select
+from usdtbuild.tracing.typed import typed
 
 from .conftest import SOURCES
 
@@ -455,31 +456,51 @@ def test_children_that_run_already_are_traced(start: Start, engine: str) -> None
     assert (parent.does("tell"), parent.ends(), shell.does("go"), shell.ends()) == ("30", 0, "40", 0)
 
 
-def test_files_are_read_once_for_all_that_have_loaded_them(
-    several: Path, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("wanted", [
+    Wanted(probes=("*:*",)),
+    Wanted(calls=("*",), returns=True),
+    Wanted(functions=("main", "pthread_*", "f*"), returns=True),
+], ids=["probes", "calls", "functions"])  # fmt: skip
+def test_each_file_is_read_once_for_all_that_have_loaded_it(
+    wanted: Wanted, several: Path, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is found for the second process, elsewhere in memory, is what would have been found by reading."""
-    read = list[int]()
+    """What is found for the second process, elsewhere in memory, is what would have been found by reading; for a part
+    of its files, too, and where another program has loaded the same library."""
+    read = list[set[str]]()
 
-    def counted(pid: int, *more: Any) -> Selection:
-        read.append(pid)
-        return select(pid, *more)
+    def counted(pid: int, *more: Any) -> dict[str, Selection]:
+        found = by_file(pid, *more)
+        read.append(set(found))
+        return found
 
-    monkeypatch.setattr(lookups, "select", counted)
+    def whole(pid: int) -> Selection:
+        found = select(pid, wanted)
+        return found._replace(targets=tuple(typed(pid, found.targets, Job(wanted), print)))
+
+    monkeypatch.setattr(lookups, "by_file", counted)
     monkeypatch.setattr(lookups, "apart", lambda _, read: read(None))  # where root has rights to give up, in a child
-    path = tmp_path / "several"
+    path, other = tmp_path / "several", tmp_path / "other"
     shutil.copy(several, path)
-    wanted = Wanted(probes=("*:*",))
+    shutil.copy(several, other)
     looking, pids = lookups.Lookups(Job(wanted)), [start(1, 0, path).pid for _ in range(3)]
     for pid in pids:
         found = looking.look(pid, frozenset())
-        assert found == select(pid, wanted)
-        assert {one.name for one in found.targets} >= {"begin", "end"}
-    assert read == pids[:1]
+        assert found == whole(pid)
+        assert found.targets
+    files = read[0]
+    assert read == [files]
+    assert str(path) in files
     assert len({one.sites[0].address for pid in pids for one in looking.look(pid, frozenset()).targets}) > 3
+    modules = {(one.module.path, one.module.load_bias) for one in found.targets}
+    for known in modules:
+        rest = tuple(one for one in found.targets if (one.module.path, one.module.load_bias) != known)
+        assert looking.look(pids[2], frozenset([known])).targets == rest
+    pid = start(1, 0, other).pid
+    assert looking.look(pid, frozenset()) == whole(pid)
+    assert read == [files, {str(other)}]
     path.chmod(0o700)  # a file that has changed is another one
     looking.look(pids[1], frozenset())
-    assert read == pids[:2]
+    assert read == [files, {str(other)}, {str(path)}]
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])

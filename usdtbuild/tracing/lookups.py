@@ -1,12 +1,11 @@
-"""What was found in the files of one process, for others that have loaded the same: they are read once.
+"""What was found in the files of processes, for others that have loaded the same: each is read once.
 
-Probes are where their file is loaded, and nothing else of a process says anything of them. Functions are taken as they
-are where all files are loaded at the same places, as in a process and those that it has forked.
+Probes, functions and calls are where their file is loaded, and nothing else of a process says anything of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +13,9 @@ from ..apart import apart
 from ..inspection.process import program_files
 from .job import Job
 from .model import Site, Target
-from .selection import Selection, select
+from .selection import Selection, by_file, together
 
-_MOST = 16  # sets of files
+_MOST = 100  # files
 
 
 class _File(NamedTuple):
@@ -34,52 +33,74 @@ class Lookups:
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         self._wish, self._tell = wish, tell
-        self._known: dict[tuple[_File, ...], tuple[Selection, tuple[int, ...]]] = {}
+        self._known: dict[_File, tuple[Selection, int]] = {}  # and where it was mapped
 
     def look(self, pid: int, known: frozenset[tuple[str, int]]) -> Selection:
         """Return the targets in a process, without those of modules that are `known`. Functions have their arguments.
         Raises InputError."""
-        wish, wanted = self._wish, self._wish.wanted
-        found = None if known or wanted.calls else _files(pid)
-        if found is not None and (before := self._known.get(tuple(found))) is not None:
-            there, starts = before
-            moved = {file.path: now - was for file, now, was in zip(found, found.values(), starts)}
-            if not any(moved.values()):
-                return there
-            if not wanted.functions:
-                return there._replace(targets=tuple(_moved(one, moved) for one in there.targets))
-        made: Selection = apart(wish.user, lambda opened: select(pid, wanted, 0, known, opened))
-        if wanted.functions:
+        wish, files = self._wish, _files(pid)
+        found = {}
+        for path, (file, start) in files.items():
+            if file is not None and (before := self._known.get(file)) is not None:
+                targets = [_moved(one, start - before[1]) for one in before[0].targets]
+                new = tuple(one for one in targets if (one.module.path, one.module.load_bias) not in known)
+                found[path] = before[0]._replace(targets=new)
+        if len(found) == len(files):
+            return together(found.values())
+
+        def is_known(path: str, bias: int) -> bool:
+            return path in found or (path, bias) in known
+
+        made: dict[str, Selection] = apart(wish.user, lambda opened: by_file(pid, wish.wanted, is_known, opened))
+        if wish.wanted.functions:
             from .typed import typed  # what reads debug information takes a third of the time that all else takes
 
-            made = made._replace(targets=tuple(typed(pid, made.targets, wish, self._tell)))
-        if found is not None and found == _files(pid) and len(self._known) < _MOST:
-            self._known[tuple(found)] = made, tuple(found.values())
-        return made
+            for path, one in made.items():
+                made[path] = one._replace(targets=tuple(typed(pid, one.targets, wish, self._tell)))
+        partly = {path for path, _ in known}
+        now = _files(pid)
+        for path, one in made.items():
+            file, start = files.get(path, _NONE)
+            if file is not None and now.get(path) == (file, start) and path not in partly and len(self._known) < _MOST:
+                self._known[file] = one, start
+        found |= made
+        return together(found[path] for path in dict.fromkeys((*files, *made)) if path in found)
 
 
-def _files(pid: int) -> dict[_File, int] | None:
-    """Return the files that a process has mapped as code, and where; None where one isn't at its path any more."""
-    found = {}
+_NONE = None, 0
+
+
+def _files(pid: int) -> dict[str, tuple[_File | None, int]]:
+    """Return the files that a process has mapped as code, and where; None for one that isn't at its path any more."""
+    found: dict[str, tuple[_File | None, int]] = {}
     for one in program_files(pid):
+        first, file = one.mappings[0], None
         try:
             now = Path(f"/proc/{pid}/root{one.path}").stat()
         except (OSError, ValueError):
-            return None
-        first = one.mappings[0]
-        if one.deleted or (now.st_dev, now.st_ino) != (first.device, first.inode):
-            return None
-        layout = tuple((each.start - first.start, each.end - each.start, each.offset) for each in one.mappings)
-        found[_File(one.path, first.device, first.inode, now.st_ctime_ns, layout)] = first.start
+            now = None
+        is_there = now is not None and (now.st_dev, now.st_ino) == (first.device, first.inode)
+        if now is not None and is_there and not one.deleted and one.path not in found:
+            layout = tuple((each.start - first.start, each.end - each.start, each.offset) for each in one.mappings)
+            file = _File(one.path, first.device, first.inode, now.st_ctime_ns, layout)
+        found[one.path] = file, first.start
     return found
 
 
-def _moved(target: Target, by: Mapping[str, int]) -> Target:
-    module, more = target.module, by[target.module.path]
+def _moved(target: Target, more: int) -> Target:
+    if not more:
+        return target
 
     def site(one: Site) -> Site:
-        semaphore = one.semaphore and one.semaphore + more
-        return one._replace(address=one.address + more, semaphore=semaphore, near=tuple(at + more for at in one.near))
+        return one._replace(
+            address=one.address + more,
+            semaphore=one.semaphore and one.semaphore + more,
+            near=tuple(at + more for at in one.near),
+            slot=one.slot and one.slot._replace(address=one.slot.address + more, resolver=one.slot.resolver + more),
+            held=one.held and one.held._replace(slot=one.held.slot + more),
+            entry=one.entry and one.entry + more,
+            returns=tuple(map(site, one.returns)),
+        )
 
-    moved = module._replace(load_bias=module.load_bias + more)
-    return target._replace(module=moved, sites=tuple(map(site, target.sites)))
+    module = target.module._replace(load_bias=target.module.load_bias + more)
+    return target._replace(module=module, sites=tuple(map(site, target.sites)))

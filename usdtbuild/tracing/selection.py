@@ -137,7 +137,7 @@ def of_file(pattern: str) -> tuple[str | None, str]:
 
 
 class Selection(NamedTuple):
-    """What was found: targets, numbered from the number that was asked for, and what can't be looked at and why."""
+    """What was found: targets, and what can't be looked at and why."""
 
     targets: tuple[Target, ...]
     refusals: tuple[Refusal, ...]
@@ -169,32 +169,51 @@ def matches(names: Sequence[str], pattern: str) -> bool:
     return pattern in names or any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
-def select(
-    pid: int, wanted: Wanted, first: int = 0, known_modules: frozenset[tuple[str, int]] = frozenset(),
-    opened: Callable[[], None] | None = None,
-) -> Selection:  # fmt: skip
-    """Return the targets in a process; `known_modules`, by path and load bias, are left out. Raises InputError.
+def select(pid: int, wanted: Wanted) -> Selection:
+    """Return the targets in all files of a process. Raises InputError."""
+    return together(by_file(pid, wanted).values())
 
-    `opened` is called when all files are open and none has been read.
+
+def by_file(
+    pid: int, wanted: Wanted, is_known: Callable[[str, int], bool] = lambda path, bias: False,
+    opened: Callable[[], None] | None = None,
+) -> dict[str, Selection]:  # fmt: skip
+    """Return what is in the files of a process, by path; in `""` what can't be opened. Raises InputError.
+
+    What `is_known`, by path and load bias, is left out. `opened` is called when all files are open and none has been
+    read.
     """
     from ..inspection.targets import loaded
 
-    refusals: list[Refusal] = []
-    targets: list[Target] = []
+    found: dict[str, Selection] = {}
 
-    def trouble(error: InputError) -> None:
+    def add(path: str, targets: Iterable[Target], *refusals: Refusal) -> None:
+        before = found.get(path, Selection((), ()))
+        found[path] = Selection((*before.targets, *targets), before.refusals + refusals)
+
+    def trouble(error: InputError, path: str = "") -> None:
         if wanted.takes_module(error.where):
-            refusals.append(Refusal(error.where, error.what, error.cure))
+            add(path, (), Refusal(error.where, error.what, error.cure))
 
     for one in loaded(pid, trouble, opened):
-        if wanted.takes_module(one.image.path) and (one.image.path, one.bias) not in known_modules:
-            try:
-                found = list(targets_in(one, wanted, first + len(targets), refuse=refusals.append))
-            except InputError as error:
-                trouble(error)
-                continue
-            targets += found
-    return Selection(tuple(targets), tuple(refusals))
+        path, refusals = one.image.path, list[Refusal]()
+        if is_known(path, one.bias):
+            continue
+        try:
+            targets = list(targets_in(one, wanted, refuse=refusals.append)) if wanted.takes_module(path) else []
+        except InputError as error:
+            targets = []
+            trouble(error, path)
+        add(path, targets, *refusals)
+    return found
+
+
+def together(found: Iterable[Selection]) -> Selection:
+    """Return all that was found as one."""
+    found = list(found)
+    return Selection(
+        tuple(target for one in found for target in one.targets), tuple(one for each in found for one in each.refusals)
+    )
 
 
 def targets_in(

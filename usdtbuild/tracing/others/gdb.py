@@ -25,11 +25,11 @@ from ..arguments import number
 from ..errors import TracerError
 from ..hosts import HOST
 from ..loader import find_loader
+from ..lookups import Lookups
 from ..maps import Memory, areas
 from ..model import COUNT, MISSING, PROBE, STRING, Cut, Event, Refusal, Stops, Totals, Unreadable, string
 from ..numbering import Numbering
 from ..running import checked, status_field
-from ..selection import select as find
 from ..spawn import Spawned
 from ..tracees import not_allowed
 from ..tracer import Tracer
@@ -123,6 +123,7 @@ class Gdb(Tracer):
         super().__init__(wish, tell)
         self.engines = ("gdb",)
         self._numbers, self._counts = Numbering(wish.wanted.shown_as), dict[int, int]()
+        self._lookups = Lookups(wish)
         self._modules: dict[tuple[str, int], int] = {}  # -> the address of a site in it
         self._sites: dict[int, tuple[Target, Site]] = {}
         self._before: dict[int, bytes] = {}  # what stands at the sites
@@ -208,7 +209,7 @@ class Gdb(Tracer):
             there = {(key, at) for key, at in self._modules.items()
                      if any(area.start <= at < area.end and area.name == key[0] for area in mapped)}  # fmt: skip
             self._modules = dict(there)
-            found = find(self.pid, self.wish.wanted, 0, frozenset(self._modules))
+            found = self._lookups.look(self.pid, frozenset(self._modules))
         except OSError as error:
             self._refuse([Refusal(f"process {self.pid}", f"can't be looked at: {error.strerror}")])
             return answer

@@ -32,6 +32,7 @@ OWNERS_AT = 2048  # in the page with the process' number
 MOST = 63  # threads with one of their own
 _ALIGNED = 128  # processors fetch two cache lines at once
 _MEMORY = 16 << 20  # of all shards, which we touch first, so that it counts as ours
+_LITTLE = 1 << 18  # for so much nobody is asked what memory there is, which takes a millisecond
 
 
 class Shards(NamedTuple):
@@ -75,9 +76,11 @@ class Wanted(NamedTuple):
 
 def wanted(pid_cell: int, tid_offset: int | None, used: Sequence[int]) -> Wanted | None:
     """Return what shards are made of, for parts in which so many bytes are counted in; None if there are none."""
-    if tid_offset is None:
+    if tid_offset is None or not used:
         return None
-    most = min(MOST, min(_MEMORY, spare_memory() // 8) // sum(map(_block, used))) if used else 0
+    each = sum(map(_block, used))
+    room = _LITTLE if each * MOST <= _LITTLE else min(_MEMORY, spare_memory() // 8)
+    most = min(MOST, room // each)
     return Wanted(pid_cell, tid_offset, most) if most else None
 
 
