@@ -53,7 +53,9 @@ class Form(NamedTuple):
 
     `slot(match, address, base)` gets the match, the address of its first byte, and the register's value that the stub
     counts from, where `based` says that it counts from one. It returns the slot's address, or None: no stub after all.
-    Every stub starts at a multiple of `align`. Other entries of it are at the distances in `entries(match)`.
+    Every stub starts at a multiple of `align`. Other entries of it are at the distances in `entries(match)`. Where the
+    pattern itself begins with what may be missing, which is slow to search for, it always has the bytes `sure`, so many
+    bytes behind its begin as one of `reach` says, the most first.
     """
 
     pattern: re.Pattern[bytes]
@@ -61,6 +63,8 @@ class Form(NamedTuple):
     align: int = 4
     based: bool = False
     entries: Callable[[re.Match[bytes]], tuple[int, ...]] = lambda match: ()
+    sure: bytes = b""
+    reach: tuple[int, ...] = ()
 
 
 class Branch(NamedTuple):

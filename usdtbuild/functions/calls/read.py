@@ -203,14 +203,26 @@ class _Finder:
 
 
 def _matches(form: Form, span: CodeSpan) -> Iterator[tuple[re.Match[bytes], int]]:
-    search, at = form.pattern.search, 0
-    while True:
-        match = search(span.code, at)
-        if match is None:
-            return
-        start = match.start()
-        if (span.address + start) % form.align:
-            at = start + 1
-            continue
-        yield match, span.address + start
-        at = match.end()
+    search, match = _search_from_sure if form.sure else _search, None
+    while match := search(form, span, match.end() if match else 0):
+        yield match, span.address + match.start()
+
+
+def _search(form: Form, span: CodeSpan, at: int) -> re.Match[bytes] | None:
+    while match := form.pattern.search(span.code, at):
+        if not (span.address + match.start()) % form.align:
+            return match
+        at = match.start() + 1
+    return None
+
+
+def _search_from_sure(form: Form, span: CodeSpan, at: int) -> re.Match[bytes] | None:
+    place = span.code.find(form.sure, at)
+    while place >= 0:
+        for start in (place - distance for distance in form.reach):
+            if start >= at and not (span.address + start) % form.align:
+                match = form.pattern.match(span.code, start)
+                if match:
+                    return match
+        place = span.code.find(form.sure, place + 1)
+    return None

@@ -250,8 +250,10 @@ def stubs(code: FileCode) -> LibraryCalls:
         return address + match.end(group) - match.start() + signed(int.from_bytes(match[group], "little"), 32)
 
     forms = (
-        Form(re.compile(_LEAD + rb"\xff\x25(.{4})" + STUB_END, re.DOTALL), slot, 8),
-        Form(re.compile(_NUMBERED, re.DOTALL), slot, 16),
+        Form(
+            re.compile(_LEAD + rb"\xff\x25(.{4})" + STUB_END, re.DOTALL), slot, 8, sure=b"\xff\x25", reach=(5, 4, 1, 0)
+        ),
+        Form(re.compile(_NUMBERED, re.DOTALL), slot, 16, sure=b"\xff\x25", reach=(10, 6)),
         Form(re.compile(_RETPOLINE, re.DOTALL), slot, 16),
     )
     table = code.tags.get(3, 0)  # DT_PLTGOT: the dynamic segment, the dynamic linker's own pointer, its function
