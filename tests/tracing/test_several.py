@@ -503,6 +503,37 @@ def test_each_file_is_read_once_for_all_that_have_loaded_it(
     assert read == [files, {str(other)}, {str(path)}]
 
 
+# Its data is mapped in one piece, and in three once it has been told something, as that of a library that is relocated.
+SPLITS = """
+#include <stdio.h>
+#include <sys/mman.h>
+static char data[3 * 4096] __attribute__((aligned(4096))) = "a text";
+int main(void) {
+    puts("ready");
+    fflush(stdout);
+    getchar();
+    puts(mprotect(data + 4096, 4096, PROT_READ) ? "can't" : "split");
+    fflush(stdout);
+    return getchar() == EOF;
+}
+"""
+
+
+def test_files_whose_data_is_mapped_otherwise_are_the_same(
+    compiled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = compiled(tmp_path, "splits.c", SPLITS, "-O2")
+    with ready(program) as process:
+        looking, none = lookups.Lookups(Job(Wanted(calls=("puts",)))), frozenset[tuple[str, int]]()
+        found = looking.look(process.pid, none)
+        process.tell()
+        assert process.line() == "split\n"
+        assert [one.name for one in found.targets if one.module.path == str(program)] == ["puts"]
+        monkeypatch.setattr(lookups, "apart", None)  # nothing is read
+        assert looking.look(process.pid, none) == found
+        process.end("\n")
+
+
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 def test_all_that_run_a_program_are_traced(several: Path, start: Start, engine: str, tmp_path: Path) -> None:
     """Those that run already, those that are started later, by whomever, and those of a newer file at the same path."""

@@ -19,7 +19,8 @@ _MOST = 100  # files
 
 
 class _File(NamedTuple):
-    """A file as it was, and as it is mapped: (offset from its first mapping, size, offset in the file)."""
+    """A file as it was, and as its code is mapped: (distance from where that begins, size, offset in the file). How its
+    data is mapped changes while it is loaded."""
 
     path: str
     device: int
@@ -74,16 +75,16 @@ def _files(pid: int) -> dict[str, tuple[_File | None, int]]:
     """Return the files that a process has mapped as code, and where; None for one that isn't at its path any more."""
     found: dict[str, tuple[_File | None, int]] = {}
     for one in program_files(pid):
-        first, file = one.mappings[0], None
+        code, file = [each for each in one.mappings if each.executable], None
         try:
             now = Path(f"/proc/{pid}/root{one.path}").stat()
         except (OSError, ValueError):
             now = None
-        is_there = now is not None and (now.st_dev, now.st_ino) == (first.device, first.inode)
+        is_there = now is not None and (now.st_dev, now.st_ino) == (code[0].device, code[0].inode)
         if now is not None and is_there and not one.deleted and one.path not in found:
-            layout = tuple((each.start - first.start, each.end - each.start, each.offset) for each in one.mappings)
-            file = _File(one.path, first.device, first.inode, now.st_ctime_ns, layout)
-        found[one.path] = file, first.start
+            layout = tuple((each.start - code[0].start, each.end - each.start, each.offset) for each in code)
+            file = _File(one.path, now.st_dev, now.st_ino, now.st_ctime_ns, layout)
+        found[one.path] = file, code[0].start
     return found
 
 
