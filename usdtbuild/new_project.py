@@ -7,19 +7,19 @@ replaced wherever it stands by itself or between underscores, in lower case and 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from .errors import InputError, reason
+from .errors import InputError, Told
+from .files import write_whole
 from .folders import PACKAGE
 from .folders import folder as folder_of
+from .outputs import Outputs
 
 
 class Sample(NamedTuple):
@@ -110,44 +110,15 @@ def plan(kind: str, name: str) -> dict[str, str]:
 
 def write(files: Mapping[str, str], folder: Path) -> list[str]:
     """Write the files into a new or empty folder; return their paths, sorted. Raises InputError, and leaves nothing."""
-    target = folder.resolve()
-    made = [path for path in (target, *target.parents) if not path.exists()]  # innermost first
-    try:
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            what = "is a folder with something in it" if target.is_dir() else "is a file"
+    with Told(folder, "can't be written"):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            what = "is a folder with something in it" if folder.is_dir() else "is a file"
             raise InputError(str(folder), what, "name a folder that is empty or doesn't exist yet")
-        target.mkdir(parents=True, exist_ok=True)
-        _fill(files, target)
-    except BaseException as error:
-        for parent in made:
-            with contextlib.suppress(OSError):
-                parent.rmdir()
-        if isinstance(error, OSError):
-            raise InputError(str(folder), f"can't be written: {reason(error)}") from None
-        raise
-    return sorted(files)
-
-
-def _fill(files: Mapping[str, str], target: Path) -> None:
-    """Write everything into a folder inside the target, and move it up only when it is complete."""
-    staged = Path(tempfile.mkdtemp(prefix=".usdtbuild-", dir=target))
-    moved: list[Path] = []
-    try:
+    with Outputs() as outputs:
         for path, text in files.items():
-            file = staged / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
-        for entry in sorted(staged.iterdir()):
-            moved.append(target / entry.name)
-            entry.rename(moved[-1])
-        staged.rmdir()
-    except BaseException:
-        for entry in (staged, *moved):
-            if entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
-        raise
+            outputs.folder(str((folder / path).parent), deep=True)
+            write_whole(outputs.stage(str(folder / path)), text.encode())
+    return sorted(files)
 
 
 def _files(sample: Sample) -> dict[str, str]:

@@ -5,7 +5,7 @@ name first, and takes its place only when all are there. Nothing here knows what
 """
 
 # `os` and not `pathlib`, as in `files`.
-# ruff: noqa: PTH105, PTH106, PTH108, PTH110, PTH119, PTH123
+# ruff: noqa: PTH105, PTH106, PTH108, PTH110, PTH119, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -84,11 +84,20 @@ class Outputs:
                 self._nameless.append((os.dup(descriptor), path))
         return descriptor
 
-    def folder(self, target: str) -> None:
-        """Let there be a folder `target`, for files that are opened in it. Raises InputError."""
+    def folder(self, target: str, *, deep: bool = False) -> None:
+        """Let there be a folder `target`, for files that are opened in it; `deep`: and those above. Raises InputError.
+
+        It is made where a file of this name would be: links of others lead to nothing but what is theirs.
+        """
+        target = target.rstrip("/") or "/"
+        above = os.path.dirname(target)
+        if deep and above and not os.path.isdir(above):  # noqa: PTH112
+            self.folder(above, deep=True)
         try:
-            os.mkdir(target)  # noqa: PTH102
-            self._made.append(target)
+            if not os.path.isdir(target):  # noqa: PTH112
+                place = find_destination(target).path
+                os.mkdir(place)  # noqa: PTH102
+                self._made.append(place)
         except FileExistsError:
             if not os.path.isdir(target):  # noqa: PTH112
                 raise InputError(target, "can't be written: a folder is to be there, and it is none") from None
@@ -132,7 +141,7 @@ class Outputs:
         finally:
             for each in self._staged.values():
                 _remove(each.path)
-            for folder in [*([self._folder] if self._folder else []), *([] if wanted else self._made)]:
+            for folder in [*([self._folder] if self._folder else []), *([] if wanted else reversed(self._made))]:
                 _remove_folder(folder)
 
     def _commit(self, written: list[_Staged]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild import files
+from usdtbuild import files, new_project
 from usdtbuild.errors import InputError
 from usdtbuild.outputs import Outputs
 
@@ -99,6 +99,53 @@ def test_own_links_are_followed_and_owner_and_mode_kept(name: str, folder: Path,
     status = secret.stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (1234, 1235, 0o600)
     assert secret.read_text(errors="replace") != SECRET
+
+
+# -- folders that are made ---------------------------------------------------------------------------------------------
+
+MAKING = {
+    "init": ("init", "cmake", "--name", "app", "FOLDER"),
+    "vendor": ("vendor", "meson", "FOLDER"),
+    "install-dtrace": ("install-dtrace", "FOLDER"),
+    "ctf": ("trace", "-o", "FOLDER", "--", "./app"),
+}
+
+
+@pytest.mark.parametrize("name", MAKING)
+@pytest.mark.parametrize("way", ["folder", "new", "deep"])
+def test_no_folder_is_made_where_a_link_of_theirs_leads(
+    way: str, name: str, folder: Path, tmp_path: Path, command: Any, written: Any
+) -> None:
+    """`new` is a link to what isn't there yet."""
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    link_of_theirs(folder / "theirs.ctf", ours / "new" if way == "new" else ours)
+    output = folder / {"folder": "theirs.ctf/x.ctf", "new": "theirs.ctf", "deep": "theirs.ctf/deep/er/x.ctf"}[way]
+    said = command(*(str(output) if word == "FOLDER" else word for word in MAKING[name]), cwd=tmp_path)
+    assert said.code == 1, said
+    assert f"is a link of user {NOBODY}" in said.err or (name, way) == ("ctf", "deep")
+    assert said.err.count("\n") == 1, said
+    assert list(ours.iterdir()) == []
+
+
+def test_a_new_project_is_written_where_it_was_begun(
+    theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that is to be filled is theirs, and they put a link in the place of what root has made in it."""
+    before = set(secret.parent.iterdir())
+    write_whole = files.write_whole
+
+    def swapped(target: str, content: bytes) -> None:
+        if not (theirs / "moved").exists():
+            (theirs / "project").rename(theirs / "moved")
+            link_of_theirs(theirs / "project", secret.parent)
+        write_whole(target, content)
+
+    monkeypatch.setattr("usdtbuild.new_project.write_whole", swapped)
+    with contextlib.suppress(InputError):
+        new_project.write({"one.txt": "1", "secret": "2", "two/three.txt": "3"}, theirs / "project")
+    assert set(secret.parent.iterdir()) == before
+    assert secret.read_text() == SECRET
 
 
 # -- a folder that is theirs -------------------------------------------------------------------------------------------

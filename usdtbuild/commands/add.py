@@ -100,21 +100,13 @@ def _say(folder: Path, probe: str, found: ProbePlan, written: bool) -> None:
 
 def _write(changes: ProjectFiles) -> None:
     """Write all files or none. Raises InputError."""
-    made: list[Path] = []
-    try:
-        with Outputs() as outputs:
-            for path, text in changes.changed().items():
-                if text is None:
-                    continue
-                target = changes.root / path
-                _make_parents(target.parent, made)
-                staged = outputs.stage(str(target))
-                write_whole(staged, text.encode("utf-8", "surrogateescape"))
-    except BaseException:
-        for parent in reversed(made):
-            with contextlib.suppress(OSError):
-                parent.rmdir()
-        raise
+    with Outputs() as outputs:
+        for path, text in changes.changed().items():
+            if text is None:
+                continue
+            target = changes.root / path
+            outputs.folder(str(target.parent), deep=True)
+            write_whole(outputs.stage(str(target)), text.encode("utf-8", "surrogateescape"))
     for path in (path for path, text in changes.changed().items() if text is None):
         target = changes.root / path
         with Told(target, "can't be removed"):
@@ -122,12 +114,3 @@ def _write(changes: ProjectFiles) -> None:
         with contextlib.suppress(OSError):  # the folder of ours, if nothing else is in it
             if target.parent.name == "probes":
                 target.parent.rmdir()
-
-
-def _make_parents(folder: Path, made: list[Path]) -> None:
-    if folder.is_dir():
-        return
-    _make_parents(folder.parent, made)
-    with Told(folder, "can't be made"):
-        folder.mkdir()
-    made.append(folder)

@@ -14,6 +14,7 @@ import click
 
 from ..errors import InputError, Told
 from ..files import write_whole
+from ..outputs import Outputs
 from .say import echo
 
 NAME = "dtrace"
@@ -39,12 +40,13 @@ def command(folder: str, force: bool) -> None:
     DIR is made if it isn't there.
     """
     target = Path(folder, NAME)
-    with Told(target, "can't be made"):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    with Told(target, "can't be read"):
         foreign = target.exists() and not (target.is_file() and b"usdtbuild" in target.read_bytes()[:4096])
     if foreign and not force:
         raise InputError(str(target), "is there and isn't ours", "choose another folder, or give --force")
-    write_whole(str(target), script().encode("utf-8", "surrogateescape"), 0o777)
+    with Outputs() as outputs:
+        outputs.folder(str(target.parent), deep=True)
+        write_whole(str(target), script().encode("utf-8", "surrogateescape"), 0o777)
     echo(str(target.absolute()))
 
 

@@ -98,8 +98,7 @@ def _check(path: Path) -> None:
 
 def _copy(outputs: Outputs, content: bytes, target: Path) -> None:
     """Write a file, and make the folders above it; one that is right already is left alone. Raises InputError."""
-    with Told(target.parent, "can't be made"):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    outputs.folder(str(target.parent), deep=True)
     # Build systems configure anew when a file has a new time.
     if not target.is_file() or target.read_bytes() != content:
         write_whole(outputs.stage(str(target)), content)
