@@ -6,9 +6,11 @@ import json
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -18,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from usdtbuild.tracing.outputs import prometheus
 
 from .conftest import built_with_probes
 
@@ -260,6 +264,36 @@ def test_a_port_in_use_is_one_message(usdtbuild: Any, tmp_path: Path) -> None:
         done = usdtbuild("trace", "--prometheus", port, "--", "touch", begun, code=1)
     assert done.stderr == f"usdtbuild: 127.0.0.1:{port}: metrics can't be served there: address already in use\n"
     assert not begun.exists()
+
+
+def test_clients_that_ask_nothing_are_few_and_end(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    """Any user of the machine can connect: some say nothing, one resets, one asks and reads nothing."""
+    pytest.importorskip("prometheus_client")
+    monkeypatch.setattr(prometheus, "_PATIENCE", 1.0)
+    monkeypatch.setattr(prometheus, "_MOST_CLIENTS", 4)
+    made = prometheus.Prometheus(("127.0.0.1", 0), [])
+    made._hits.update({(f"app:{'x' * 1000}{i}", "app"): i for i in range(12_000)})
+    found = re.search(r":(\d+)/", made.notes[0])
+    assert found
+    before, address = threading.active_count(), ("127.0.0.1", int(found[1]))
+    deaf = socket.create_connection(address)
+    deaf.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    silent = [socket.create_connection(address, timeout=30) for _ in range(12)]
+    assert threading.active_count() <= before + 4
+    assert [one.recv(1) for one in silent] == [b""] * 12
+    rude = socket.create_connection(address)
+    rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    rude.close()
+    until = time.monotonic() + 30
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.05)
+    assert threading.active_count() == before
+    with urllib.request.urlopen(found.string[found.string.index("http") :], timeout=60) as got:
+        assert b"usdt_hits_total" in got.read()
+    for one in (deaf, *silent):
+        one.close()
+    made.close()
+    assert capfd.readouterr().err == ""
 
 
 def test_without_the_library_its_extra_is_named(run: Any, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ counters must not fall: the first `_MOST_KEYS` of a table, all others together.
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 import threading
@@ -24,6 +25,7 @@ from .rows import Row
 from .values import title
 
 _MOST_KEYS = 2_000
+_MOST_CLIENTS, _PATIENCE = 32, 10.0  # at a time; seconds for what one says or reads
 _OTHERS = "(others)"
 _SECOND = 10**9
 # Upper bounds that a distribution has from the beginning, since a series that begins later has no rate.
@@ -52,6 +54,7 @@ class Prometheus(Output):
         host, port = address
         with Told(_joined(host, port), "metrics can't be served there"):
             self._server, _ = self._library.start_http_server(port, host, registry)
+        _bound(self._server)
         self.notes = [f"metrics: http://{_joined(*self._server.server_address[:2])}/metrics"]
 
     # -- from the trace ----------------------------------------------------------------------------------------------
@@ -157,6 +160,23 @@ class Prometheus(Output):
                 else:
                     others[row.table] = others[row.table].plus(row) if row.table in others else row
             yield from (((name, row.by, _OTHERS), row) for name, row in others.items())
+
+
+def _bound(server: Any) -> None:
+    """Let clients be few, and none take long: anybody can connect, and each has a thread and a descriptor of ours."""
+    free, handle = threading.Semaphore(_MOST_CLIENTS), server.process_request_thread
+
+    def handled(request: object, address: object) -> None:
+        try:
+            handle(request, address)
+        finally:
+            free.release()
+
+    server.process_request_thread = handled
+    server.verify_request = lambda *_: free.acquire(blocking=False)
+    server.handle_error = lambda *_: None  # that a client has gone is nothing to tell
+    quiet = {"timeout": _PATIENCE, "get_stderr": lambda _: io.StringIO()}
+    server.RequestHandlerClass = type("_Handler", (server.RequestHandlerClass,), quiet)
 
 
 def _labels(target: Target) -> tuple[str, str]:
