@@ -563,6 +563,10 @@ def test_two_reports_and_what_has_changed(tmp_path: Path, usdtbuild: Any) -> Non
     *('{"format": "usdtbuild-trace-report", "version": 1, "functions": [' + one + "]}" for one in (
         "1", "{}", '{"name": "f", "calls": -1, "total_ns": 1, "self_ns": 1}',
         '{"name": "f", "calls": 1e300, "total_ns": 1, "self_ns": 1}',
+        *('{"name": "f", "p50_ns": 1, "p99_ns": 1, "max_ns": 1, ' + numbers + "}" for numbers in (
+            '"calls": null, "total_ns": 1, "self_ns": 1', '"calls": 1, "total_ns": null, "self_ns": 1',
+            '"calls": 1, "total_ns": 1, "self_ns": null',
+            '"calls": 1, "total_ns": 1, "self_ns": 1, "calls_without_time": null')),
         *('{"name": "f", "calls": 1, "total_ns": 1, "self_ns": 1, "p50_ns": null, "p99_ns": ' + number + "}"
           for number in ("-1", "1e300", '"x"', "true", "99999999999999999999")))),
 ])  # fmt: skip

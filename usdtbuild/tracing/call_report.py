@@ -116,7 +116,7 @@ def _row(found: dict[str, Any]) -> Row:
     times = {name: found[field] for field, name in _TIMES.items() if found[field] is not None}
     numbers = {name: found[field] for field, name in _FIELDS.items()}
     row = Row(found["name"], **numbers, **times, unseen=found.get(_UNSEEN, 0))
-    known = [one for one in row[1:] if one is not None]
+    known = [*numbers.values(), *times.values(), row.unseen]
     if not isinstance(row.name, str) or not all(type(one) is int and 0 <= one < _MOST for one in known):
         raise ValueError
     return row
