@@ -285,3 +285,26 @@ def test_numbers_of_processes_are_used_again(
     said = run(*alone, *TRACE, *words)
     assert "3200 children, 0 killed" in said.stdout
     assert re.search(r"^ *9,?600 .*reused:hit", said.stdout + said.stderr, re.MULTILINE), said
+
+
+@pytest.mark.parametrize("fork", [["--fork"], []])
+@pytest.mark.parametrize("words", [
+    "trace -p PID --duration 1", "trace --engine trap -p PID --duration 1", "trace -- echo ran", "top -- echo ran",
+    "trace --engine gdb -p PID", "trace --exe EXE --duration 1", "list PID", "functions PID", "calls PID",
+])  # fmt: skip
+def test_where_proc_has_other_numbers_nobody_is_touched(
+    words: str, fork: list[str], served: Path, alone: list[Any], run: Any, need: Any
+) -> None:
+    """A number is that of one process for the kernel here, and of another in /proc: breakpoints hit that one."""
+    assert alone
+    if not fork and (not words.startswith("trace -") or "gdb" in words):
+        pytest.skip("there this process has its old number")
+    with ready(served, "0") as program:
+        replaced = {"PID": str(program.pid), "EXE": str(served)}
+        line = [replaced.get(word, word) for word in words.split()]
+        said = run(need("unshare"), "--pid", *fork, sys.executable, "-m", "usdtbuild", *line, code=None)
+        assert program.poll() is None
+        program.kill()
+    wrong = "usdtbuild: /proc: doesn't show processes by the numbers that they have here"
+    assert (said.returncode, said.stdout, said.stderr[: len(wrong)]) == (1, "", wrong), said
+    assert said.stderr.endswith("mount -t proc proc /proc\n")

@@ -62,6 +62,16 @@ def in_container() -> bool:
     return Path("/proc/self/ns/pid").stat().st_ino != _FIRST_PID_NAMESPACE
 
 
+def check_numbers() -> None:
+    """Raise InputError unless /proc shows processes by the numbers that they have here, or others would be meant."""
+    own = ""
+    with contextlib.suppress(OSError):
+        own = str(Path("/proc/self").readlink())
+    if own != str(os.getpid()):
+        what = "doesn't show processes by the numbers that they have here: it isn't mounted, or is another container's"
+        raise InputError("/proc", what, "mount it: mount -t proc proc /proc")
+
+
 def maps_lines(text: bytes) -> Iterator[MapsLine]:
     """Yield the lines of a `/proc/PID/maps`.
 
@@ -108,6 +118,7 @@ def mapped_file(pid: int, name: str, mappings: Sequence[MapsLine]) -> MappedFile
 
 
 def _maps(pid: int) -> bytes:
+    check_numbers()
     name = f"process {pid}"
     try:
         text = Path(f"/proc/{pid}/maps").read_bytes()

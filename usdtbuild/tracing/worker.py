@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ..errors import UsdtError
-from ..inspection.process import in_container
+from ..inspection.process import check_numbers, in_container
 from ..text import few
 from . import clock, hosts, job, ptrace, stops
 from .arming import Process
@@ -201,6 +201,7 @@ class Worker:
 
     def run(self) -> None:
         """Trace until the program ends or the front has had enough."""
+        check_numbers()
         self.tell(job.Mark(*clock.now(), 0))  # all records are later
         if self.wish.argv:
             if not self._start():

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
+from ...inspection.process import check_numbers
 from .. import hosts
 from ..arguments import number
 from ..errors import TracerError
@@ -135,6 +136,7 @@ class Gdb(Tracer):
 
     def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
         """Start gdb and let it hold the process; wait until its probes are watched. Raises UsdtError."""
+        check_numbers()
         wish, child = self.wish, None
         if wish.argv:
             streams = (stdin, stdout, stderr)
