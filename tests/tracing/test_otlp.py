@@ -71,6 +71,8 @@ class Collector:
                 if code == 200:
                     code = collector.taken(self.path, self.headers, body)
                 self.send_response(code)
+                if code // 100 == 3:
+                    self.send_header("Location", "https://elsewhere.example/v1/traces")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -161,12 +163,12 @@ def test_a_collector_that_is_busy_is_asked_again(shop: Path, usdtbuild: Any, col
     assert len(collector.spans) == 10
 
 
-@pytest.mark.parametrize("way", ["refuses", "is not there", "hangs"])
+@pytest.mark.parametrize("way", ["refuses", "301", "307", "is not there", "hangs"])
 def test_spans_that_are_not_delivered_are_told(
     way: str, shop: Path, usdtbuild: Any, collector: Collector, tmp_path: Path
 ) -> None:
     """The program isn't held up, other files are written, and the exit code says it where the program's doesn't."""
-    collector.always = 400
+    collector.always = int(way) if way.isdecimal() else 400
     url = collector.url
     if way == "is not there":
         collector.server.server_close()
@@ -178,7 +180,7 @@ def test_spans_that_are_not_delivered_are_told(
     )
     said = re.fullmatch(rf"usdtbuild: {url}/v1/traces: 200 of 200 spans were not delivered: (.*)\n", done.stderr)
     assert said, done.stderr
-    assert said[1]
+    assert "https://elsewhere.example/v1/traces" in said[1] if way.isdecimal() else said[1]
     assert len((tmp_path / "x.jsonl").read_text().splitlines()) == 400
     assert (tmp_path / "ended").exists()
 

@@ -51,7 +51,9 @@ class Otlp(Hits):
         self._contexts: dict[int, tuple[Any, Any]] = {}  # of begins that wait, by identity: their span's, its parent's
         self._by_key: dict[tuple[int, Value], list[Event]] = {}
         self._offset = time.time_ns() - time.monotonic_ns()
-        self._sender = _Sender(exporter(endpoint=url, timeout=_TRIED))
+        session = imported("requests", "otlp", "--otlp").Session()
+        session.hooks["response"].append(_refuse_elsewhere)
+        self._sender = _Sender(exporter(endpoint=url, timeout=_TRIED, session=session))
         self._total = 0
 
     def _roles(self, targets: Sequence[Target]) -> list[Role]:
@@ -135,6 +137,13 @@ class Otlp(Hits):
     def close(self) -> None:
         """Send no more."""
         self._sender.finish(patience=0.0)
+
+
+def _refuse_elsewhere(answer: Any, *_: object, **__: object) -> None:
+    """Make an error of an answer that leads elsewhere: nobody has taken the spans, but to the SDK it is a success."""
+    if answer.status_code // 100 == 3:
+        answer.reason = f"{answer.status_code}, the collector is at {answer.headers.get('Location', 'another place')}"
+        answer.status_code = 400
 
 
 def _attribute(name: str, value: Plain) -> dict[str, Any]:
