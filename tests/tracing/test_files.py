@@ -102,6 +102,8 @@ LOOKALIKES: list[tuple[Any, Any, str]] = [
     (rb"\N", r"\N", r"\\N"),
     (b"\xff", {"bytes": "ff"}, r"\xff"),
     (rb"\xff", r"\xff", r"\\xff"),
+    (b"a\xa0", {"bytes": "61a0"}, r"a\xa0"),
+    (b"a\xc2\xa0", "a\u00a0", r"a\u00a0"),
     (b"abc", "abc", "abc"),
     (Cut(b"abc"), {"text": "abc", "cut": True}, r"abc\..."),
     (rb"abc\...", r"abc\...", r"abc\\..."),

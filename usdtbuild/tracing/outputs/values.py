@@ -189,4 +189,6 @@ def _escaped(character: str) -> str:
         return "\\" + character
     if "\udc80" <= character <= "\udcff":  # a byte that is no UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
+    if "\x80" <= character <= "\xff":  # which Python spells as such a byte
+        return f"\\u{ord(character):04x}"
     return character.encode("unicode_escape").decode("ascii")
