@@ -256,6 +256,16 @@ def test_what_makes_no_sense(trace: Any, tmp_path: Path, words: tuple[str, ...],
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("names", [("a.csv", "b.csv"), ("a.csv", "in/../a.csv"), ("a.ctf", "b.ctf")])
+def test_one_file_by_two_names(names: tuple[str, str], trace: Any, tmp_path: Path) -> None:
+    """It is told before the program runs, whatever leads to the file."""
+    (tmp_path / "in").mkdir()
+    for ending in ("csv", "ctf"):
+        (tmp_path / f"b.{ending}").symlink_to(f"a.{ending}")
+    done = trace("-o", names[0], "-o", names[1], code=2)
+    assert f"-o {names[0]}: two outputs can't have one file" in done.stderr
+
+
 def test_a_folder_that_is_not_there(trace: Any) -> None:
     assert "no/t.html: can't be written: no such file or directory" in trace("-o", "no/t.html", code=1).stderr
 

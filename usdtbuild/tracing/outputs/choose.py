@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import os
 from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -269,7 +270,7 @@ def _check_files(wishes: Wishes) -> None:
         ending = ending_of(name)
         if name == "-":
             raise UsageError("-o -: lines and tables go to standard output without -o, which takes the name of a file")
-        if [*map(PurePath, wishes.files)].count(PurePath(name)) > 1:
+        if [*map(os.path.realpath, wishes.files)].count(os.path.realpath(name)) > 1:
             raise UsageError(f"-o {name}: two outputs can't have one file")
         if ending not in ENDINGS and ending not in TEXT:
             known = ", ".join(f"{known} ({one.what})" for known, one in ENDINGS.items())
