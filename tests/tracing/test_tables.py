@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import random
+import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from usdtbuild.errors import UsdtError
 from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.job import Stood
+from usdtbuild.tracing.measures import Cell
 from usdtbuild.tracing.model import ENTER, EXIT, Event, Refusal, Report, Stops
 from usdtbuild.tracing.outputs.bars import Distribution, duration
 from usdtbuild.tracing.outputs.by import By
@@ -62,6 +66,7 @@ def test_histogram_by_steps_leaves_long_gaps_out() -> None:
 def test_histogram_of_floats_counts_apart_what_is_no_number() -> None:
     assert lines(written(Histogram, "ratio,0.1")) == [
         "server:mark ratio: 1 value from 0.25 to 0.25, mean 0.25; 1 more is infinite or NaN",
+        "p50 0.25 p90 0.25 p99 0.25 max 0.25",
         "[0.2, 0.3) 1 ########################################",
     ]
 
@@ -77,13 +82,51 @@ def test_histogram_of_floats_counts_apart_what_is_no_number() -> None:
 def test_histogram_of_huge_numbers_has_short_bounds(step: str, interval: str) -> None:
     place = next(one for one in EVENTS if one.values and 0.25 in one.values)
     huge = place._replace(values=tuple(1e308 if one == 0.25 else one for one in place.values))
-    assert lines(written(Histogram, f"ratio{step}", events=[huge]))[1] == f"{interval} 1 {'#' * 40}"
+    assert lines(written(Histogram, f"ratio{step}", events=[huge]))[2] == f"{interval} 1 {'#' * 40}"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("width", [1, 1 / 1024, 1e-300, 1e300])
+@pytest.mark.parametrize("most", [999, 7])
+def test_percentiles_of_floats_are_right_to_6_percent(most: int, width: float, sign: int) -> None:
+    """However small they are: many a program counts in seconds."""
+    place = next(one for one in EVENTS if one.values and 0.25 in one.values)
+    values = [sign * width * number / 256 for number in range(1, most + 1)]
+    seen = Histogram(io.StringIO(), "ratio")
+    seen.start(TARGETS)
+    seen.events([place._replace(values=tuple(value if one == 0.25 else one for one in place.values))
+                 for value in values])  # fmt: skip
+    (row,) = seen.rows(REPORT)
+    for name, found in row.quantiles.items():
+        assert found == pytest.approx(sorted(values)[math.ceil(float(name[1:]) / 100 * most) - 1], rel=0.06)
+    assert sum(hits for _, _, hits in row.buckets) == most
+    assert all(high == (low * 2 if sign > 0 else low / 2) for low, high, _ in row.buckets)
+
+
+def test_floats_have_classes_below_1_too() -> None:
+    seen = Distribution(floating=True)
+    for value in (0.0, -0.0, 0.25, 0.3, 1.0, 1.9, 2.0, -0.125, 5e-324, 1.7e308):
+        seen.add(value)
+    seen.take(Cell(1, 3, 3, 3), {3: 1})  # of an integer, added up elsewhere
+    shown = [re.sub(r"\s+", " ", line.strip()) for line in seen.lines(partial(_bound, digits=6))]
+    assert [line.rstrip(" #") for line in shown] == [
+        "(-0.25, -0.125] 1", "...", "0 2", "[4.94066e-324, 9.88131e-324) 1", "...", "[0.25, 0.5) 2", "[0.5, 1) 0",
+        "[1, 2) 2", "[2, 4) 2", "...", "[8.98847e+307, 1.79769e+308) 1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [0.1, 0.01, 0.7])
+def test_a_float_that_is_a_bound_is_in_the_class_that_begins_there(step: float) -> None:
+    seen = Distribution(step, floating=True)
+    for number in range(-100, 100):
+        seen.add(float(f"{number * step:.10g}"))
+    assert all(hits == 1 for _, _, hits in seen.buckets())
 
 
 @pytest.mark.parametrize(
     ("values", "intervals"),
     [
-        ([0, 0.5, 1, 1.5], ["[0, 1)", "[1, 2)"]),
+        ([0, 1], ["[0, 1)", "[1, 2)"]),
         ([-1, -2, -3, 0], ["(-4, -2]", "(-2, -1]", "[0, 1)"]),
         ([1 << 62, (1 << 62) - 1], [f"[{1 << 61}, {1 << 62})", f"[{1 << 62}, {1 << 63})"]),
     ],

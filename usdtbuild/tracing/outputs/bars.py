@@ -13,19 +13,22 @@ from ..measures import Cell, bounds, class_of
 _WIDTH = 40
 _MOST = 100_000  # classes; some 10 MB
 _EXACT = 1 << 60  # above it there is nothing behind the point
+_BITS = 1074  # behind the point of the most exact floating-point number; all are multiples of a part of so many
+_UNIT = 1 << _BITS
 _MOST_EMPTY = 3  # so many classes without a value are shown one by one, more as one line of dots
 
 
 class Distribution:
     """Counts values by class. Exact about the extremes.
 
-    Classes are bounded by powers of two, and told apart 8 times more finely for quantiles; with `step` by its
-    multiples; if `decimal` by 1, 2, 5, 10, 20, ... `all` is what the values add up to; `unsorted`
+    Classes are bounded by powers of two, and told apart 8 times more finely for quantiles; if `floating` also below 1;
+    with `step` by its multiples; if `decimal` by 1, 2, 5, 10, 20, ... `all` is what the values add up to; `unsorted`
     are those whose class isn't known.
     """
 
-    def __init__(self, step: float = 0, decimal: bool = False) -> None:
-        self._step, self._decimal = step, decimal
+    def __init__(self, step: float = 0, decimal: bool = False, floating: bool = False) -> None:
+        self._step, self._decimal, self._floating = step, decimal, floating and not step
+        self._width = step if isinstance(step, int) else Fraction(repr(step))  # 0.1 is a tenth
         self._fine: Counter[int] = Counter()
         self.all = Cell()
         self.unsorted = 0
@@ -43,29 +46,39 @@ class Distribution:
 
     def class_of(self, value: float) -> int:
         """Return the number of a value's class."""
+        if self._floating:
+            number, parts = value.as_integer_ratio()
+            return class_of(number * (_UNIT // parts))
         if not self._step:
             return (_decade if self._decimal else class_of)(value)
         if isinstance(value, int) and isinstance(self._step, int):  # whose quotient might be rounded
             return value // self._step
         quotient = value / self._step
-        return math.floor(quotient) if math.isfinite(quotient) else int(Fraction(value) // Fraction(self._step))
+        number = math.floor(quotient) if math.isfinite(quotient) else int(Fraction(value) // self._width)
+        return number + (value >= self._multiple(number + 1)) - (value < self._multiple(number))
 
     def _multiple(self, number: int) -> float:
         """Return a multiple of the step, an integer where it is no floating-point number."""
+        found = number * self._width
         with contextlib.suppress(OverflowError):
-            if math.isfinite(found := number * self._step):
-                return found
-        return int(number * Fraction(self._step))
+            return found if isinstance(found, int) else float(found)
+        return int(found)
 
     def take(self, cell: Cell, classes: Mapping[int, int]) -> None:
-        """Take values that were counted elsewhere, by the same classes."""
+        """Take values that were counted elsewhere, of integers by classes of `measures`."""
+        if self._floating:
+            least = {number: bounds(number)[0] * (1 if number >= 0 else -1) for number in classes}
+            classes = {self.class_of(least[number]): hits for number, hits in classes.items()}
+        self._take(cell, classes)
+
+    def _take(self, cell: Cell, classes: Mapping[int, int]) -> None:
         self._fine.update(classes)
         self.all.plus(cell)
         self.unsorted += max(0, cell.count - sum(classes.values()))
 
     def plus(self, other: Distribution) -> None:
         """Take those of another of the same kind."""
-        self.take(other.all, other._fine)
+        self._take(other.all, other._fine)
 
     def quantile(self, part: float) -> float:
         """Return what so many of the values don't exceed: within 6 %, or within a step; of integers one, or NaN."""
@@ -84,8 +97,10 @@ class Distribution:
             twice = self._multiple(2 * number + 1)
             return twice // 2 if whole or abs(twice) > _EXACT else twice / 2
         low, high = bounds(number)
+        high += self._floating
         middle = 2 * low * high // (low + high or 1)
-        return middle if number >= 0 else -middle
+        middle = middle if number >= 0 else -middle
+        return middle / _UNIT if self._floating else middle
 
     @property
     def _classes(self) -> Counter[int]:
@@ -120,12 +135,18 @@ class Distribution:
         if self._step:
             return self._multiple(number), self._multiple(number + 1)
         if number == 0:
-            return 0, 1
-        low, high = (_decade_bound(abs(number) + each) if self._decimal else 2 ** (abs(number) + each)
-                     for each in (-1, 0))  # fmt: skip
+            return 0, 2.0**-_BITS if self._floating else 1
+        ends = abs(number) - 1, abs(number)
+        low, high = map(_decade_bound if self._decimal else self._power, ends)
         return (low, high) if number > 0 else (-high, -low)
 
+    def _power(self, number: int) -> float:
+        number -= _BITS * self._floating
+        return 2**number if number >= 0 else 2.0**number
+
     def _interval(self, number: int, shown: Callable[[float], str]) -> str:
+        if self._floating and not number:
+            return shown(0)
         low, high = map(shown, self._bounds(number))
         return f"[{low}, {high})" if number >= 0 or self._step else f"({low}, {high}]"
 

@@ -86,8 +86,11 @@ class Histogram(Table):
         group = self._keys.group(number)
         seen = self._seen.setdefault(group, {})
         if key not in seen and len(seen) >= _MOST_KEYS:
-            return self._rest.setdefault(group, Distribution())
-        return seen.setdefault(key, Distribution(self._measure.step))
+            return self._rest.setdefault(group, self._new(group))
+        return seen[key] if key in seen else seen.setdefault(key, self._new(group))
+
+    def _new(self, group: int) -> Distribution:
+        return Distribution(self._measure.step, floating=any(map(self._is_floating, self._keys.members(group))))
 
     def tables(self, tables: Tables, _: Mapping[int, int]) -> None:
         """Take what was sorted in where hits came."""
@@ -100,7 +103,7 @@ class Histogram(Table):
                     self._distribution(number, "").take(cell, {key: cell.count})
             if table is not None and table.others.count:
                 if self._keys.names:
-                    rest = self._rest.setdefault(self._keys.group(number), Distribution())
+                    rest = self._rest.setdefault(self._keys.group(number), self._new(self._keys.group(number)))
                     rest.take(table.others, table.others.classes)
                 else:
                     self._distribution(number, "").take(table.others, {})
@@ -126,9 +129,8 @@ class Histogram(Table):
         least, most = (self._shown(value, floating=floating) for value in (seen.all.least, seen.all.most))
         mean = seen.all.total / seen.all.count
         yield f"{heading}: {plural(seen.all.count, 'value')} from {least} to {most}, mean {mean:.6g}{lost}\n"
-        if not floating:
-            parts = "  ".join(f"p{100 * part:g} {seen.quantile(part)}" for part in _QUANTILES)
-            yield f"  {parts}  max {most}\n"
+        parts = (f"p{100 * part:g} {self._shown(seen.quantile(part), floating=floating)}" for part in _QUANTILES)
+        yield f"  {'  '.join(parts)}  max {most}\n"
         yield from (f"{line}\n" for line in seen.lines(partial(_bound, digits=15 if self._measure.step else 6)))
         if seen.unsorted:
             yield f"  {seen.unsorted} values more came when the table was full, and are in no class\n"
@@ -137,10 +139,10 @@ class Histogram(Table):
         sorted_, most = self._sorted(group), self._top or _ROWS
         hits = sum(one.all.count for _, one in sorted_)
         values = plural(len(sorted_), "value")
-        shown, left = sorted_[:most], Distribution()
+        shown, left = sorted_[:most], self._new(group)
         for _, one in sorted_[most:]:
             left.plus(one)
-        rest = self._rest.get(group, Distribution())
+        rest = self._rest.get(group, left)
         more = [(f"in {len(sorted_) - most} more values", left), (_FULL, rest)]
         shown += [(text, one) for text, one in more if one.all.count]
         columns: list[tuple[str, ...]] = [("hits", "mean", "min", "p50", "p90", "p99", "max")]
