@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ import pytest
 from tests.started import TRACE, Started
 from tests.test_json import conforms
 from usdtbuild.tracing.measures import Cell, Measure, Table, Tables, Unpaired, added, class_of, parts, since
+from usdtbuild.tracing.patch import tables
 
 from .conftest import built_with_probes
 
@@ -286,3 +288,34 @@ def test_counts_that_have_become_less_are_none() -> None:
     lie = Table({1: Cell(3, 5, 1, 2)}, Cell(), Unpaired(1, 1, 1, 1, 1))
     before = Table({1: Cell(9, 100, 1, 2), 2: Cell(1)}, Cell(4), Unpaired(5, 5, 5, 5, 5))
     assert lie.since(before) == Table({}, Cell(0, 0), Unpaired())
+
+
+class _Hitting(bytearray):
+    """A table of ten keys whose program hits once with each (value 1) whenever one of its parts is read, but for that
+    part's key."""
+
+    measure = Measure("id", "size", classes=True)
+
+    def __getitem__(self, part: Any) -> Any:
+        found = super().__getitem__(part)
+        if part.stop - part.start == tables._CLASSES.size:
+            behind = part.start - tables._cells(self.measure) * tables._CELL.size
+            self.hit(but=behind // tables._CLASSES.size)
+        return found
+
+    def hit(self, but: int = -1) -> None:
+        for row in {*range(10)} - {but}:
+            at, classes = tables._CELL.size * row, tables._cells(self.measure) * tables._CELL.size
+            count = tables._CELL.unpack_from(self, at)[2] + 1
+            tables._CELL.pack_into(self, at, row + 1, 0, count, 0, 1, (1 << 64) - 2)
+            struct.pack_into("=Q", self, classes + tables._CLASSES.size * row + 8, count)
+
+
+def test_what_is_told_of_a_key_is_of_the_same_hits() -> None:
+    """Else means of intervals are wrong, the more the fewer hits there are."""
+    memory = _Hitting(tables.size(_Hitting.measure))
+    memory.hit()
+    found = tables.read(memory, 0, tables.Place(0, _Hitting.measure, 0))
+    assert len(found.cells) == 10
+    assert [cell.total for cell in found.cells.values()] == [cell.count for cell in found.cells.values()]
+    assert [cell.count for cell in found.cells.values()][-1] == 10

@@ -241,7 +241,7 @@ class Programs:
             if place.width and measure.pair:
                 at, size = self._plan.pairs + tables.PAIRS_SIZE, tables.keys_size(measure, place.width)
                 keys = tables.read_keys(self._read(at, size), 0, place)
-            data = self._read(place.address, tables.size(measure, 0 if measure.pair else place.width))
+            data = tables.Memory(self._file, place.address)
             found[key] = found.get(key, Table({}, Cell())).plus(tables.read(data, 0, place, keys))
         for measure in self._plan.measures if self._plan.pairs else ():
             unpaired = tables.read_pairs(self._read(self._plan.pairs, tables.PAIRS_SIZE), 0, keyed=bool(measure.key))

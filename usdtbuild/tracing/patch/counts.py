@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from operator import add
 from typing import TYPE_CHECKING
@@ -57,11 +56,8 @@ class Counts:
         """Return what a table says; see `tables.read`."""
         at = self._mapping.file_offset(place.address)
         found = tables.read(self._shared.data, at, place, keys, processes)
-        size = tables.size(place.measure, 0 if place.measure.pair else place.width)
         for offset in self._taken(self._mapping.shards(place.address)):
-            data = os.pread(self._shared.file, size, at + offset)  # takes no memory where nobody has written
-            if data.count(0) < size:
-                found = found.plus(tables.read(data, 0, place, keys, processes))
+            found = found.plus(tables.read(tables.Memory(self._shared.file, at + offset), 0, place, keys, processes))
         return found
 
     def _taken(self, shards: Shards | None) -> list[int]:

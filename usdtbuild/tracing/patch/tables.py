@@ -31,6 +31,7 @@ fixed size, of a fixed number of cells.
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,6 +67,19 @@ FAILED, KEYLESS, TESTED = (1 << bit for bit in (63, 62, 61))
 _WAITS = 1 << 60
 # Of what a key of several words is made.
 UNSIGNED, SIGNED, TEXT = range(3)
+
+
+class Memory:
+    """Shared memory whose parts are read from its file when they are asked for: what nobody has written to takes none,
+    and what has been cut off is 0."""
+
+    def __init__(self, file: int, at: int = 0) -> None:
+        """Begin at an offset of an open file."""
+        self._file, self._at = file, at
+
+    def __getitem__(self, part: slice) -> bytes:
+        size = part.stop - part.start
+        return os.pread(self._file, size, self._at + part.start).ljust(size, b"\0")
 
 
 class Place(NamedTuple):
@@ -143,21 +157,27 @@ def classes_from(measure: Measure, table: int) -> int:
 
 
 def read(
-    data: mmap | bytes | bytearray, at: int, place: Place, keys: Sequence[Key | None] = (),
+    data: mmap | bytes | bytearray | Memory, at: int, place: Place, keys: Sequence[Key | None] = (),
     processes: Container[int] | None = None,
 ) -> Table:  # fmt: skip
     """Return what a table says that is at an offset; `keys` are those of its cells, if they stand elsewhere. A row that
     claims to be of another process than those that write there is one of those without a key."""
     measure, found = place.measure, Table({}, Cell())
     number = _cells(measure)
-    cells = list(_CELL.iter_unpack(data[at : at + number * _CELL.size]))
+    cells = data[at : at + number * _CELL.size]
+    if cells.count(0) == len(cells):
+        return found
     if place.width and not keys:
         keys = read_keys(data, at, place)
-    for index, (key, counted, low, high, most, least) in enumerate(cells):
-        classes: dict[int, int] = {}
-        if measure.classes and most | least:  # the least is turned round: of these two, one is never 0 behind a value
-            counts = _CLASSES.unpack_from(data, at + number * _CELL.size + index * _CLASSES.size)
+    for index, (key, counted, *first) in enumerate(_CELL.iter_unpack(cells)):
+        numbers, classes = first, dict[int, int]()
+        # The least is turned round: of it and the greatest, one is never 0 behind a value.
+        if measure.classes and (first[2] or first[3]):
+            # Hits may come meanwhile: the sum is read again right before its counts, so that both are of the same.
+            numbers = list(_CELL.unpack(_part(data, at, index, _CELL.size))[2:])
+            counts = _CLASSES.unpack(_part(data, at + number * _CELL.size, index, _CLASSES.size))
             classes = {one if one < 512 else 512 - one: hits for one, hits in enumerate(counts) if hits}
+        low, high, most, least = numbers
         count = sum(classes.values()) if measure.classes else counted
         if not count:
             continue
@@ -177,7 +197,11 @@ def read(
     return found
 
 
-def read_keys(data: mmap | bytes | bytearray, at: int, place: Place) -> list[Key]:
+def _part(data: mmap | bytes | bytearray | Memory, at: int, index: int, size: int) -> bytes | bytearray:
+    return data[at + index * size : at + (index + 1) * size]
+
+
+def read_keys(data: mmap | bytes | bytearray | Memory, at: int, place: Place) -> list[Key]:
     """Return the keys of all cells of a table, () where there is none, or none that could have been written there."""
     number, width = _cells(place.measure), place.width
     hashes = [one[0] for one in _CELL.iter_unpack(data[at : at + number * _CELL.size])]
