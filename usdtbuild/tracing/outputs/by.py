@@ -50,8 +50,8 @@ class By(Table):
         for number, place in list(self._values.items()):
             if targets[number].arguments[place].kind == STRING:
                 if strict:
-                    name = argument_names(targets[number])[place]
-                    raise UsageError(f"--sum: {name} of {title(targets[number])} is a string")
+                    name, of = argument_names(targets[number])[place], title(targets[number])
+                    raise UsageError(f"--sum: {name} of {of} is a string; leave the probe out with -x {of}")
                 del self._values[number]
         places = self._keys.places
         self._keys.places = {number: place for number, place in places.items() if number in self._values}

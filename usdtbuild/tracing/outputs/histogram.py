@@ -67,8 +67,9 @@ class Histogram(Table):
             if targets[number].arguments[index].kind != STRING:
                 continue
             if not known:
-                who = f"{self._name} of {title(targets[number])}"
-                raise UsageError(f"--histogram: {who} is a string; --by counts how often each comes")
+                of = title(targets[number])
+                raise UsageError(f"--histogram: {self._name} of {of} is a string; --by counts how often each comes,"
+                                 f" and -x {of} leaves the probe out")  # fmt: skip
             del self._places[number]
         self._keys.find(targets, [targets[number] for number in self._places], strict=not known)
 
