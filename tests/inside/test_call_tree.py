@@ -362,6 +362,14 @@ def test_why_no_entry_can_be_patched_is_said(trace_of: Any) -> None:
     assert "the second byte of a jump from the entry to its padding would be a harmful instruction" in said
 
 
+def test_what_helps_where_all_entries_are_of_another_kind(trace_of: Any) -> None:
+    """They are held to what the library can patch; the engine patch needs less."""
+    text = "__attribute__((noipa)) int leaf(int x) { return x; } int main() { return leaf(0); }"
+    said = trace_of(text, "--report", options=("-fpatchable-function-entry=5",)).stderr
+    assert said.count("; compile it with what `usdtbuild flags --patchable` gives, or use --engine patch\n") == 2
+    assert said.count("not traced: ") == 2
+
+
 @pytest.mark.parametrize("engine", ["inside", "patch"])
 def test_a_file_alone_means_its_functions(engine: str, trace: Any) -> None:
     """Not those of the program, which are none of the file's."""

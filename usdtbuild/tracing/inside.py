@@ -66,6 +66,9 @@ _MEASURED = 50_000_000  # nanoseconds from which on a clock's rate is known by i
 _MEMORY = "/dev/shm"  # where it is there, and has room  # noqa: S108
 _WAIT = 30.0  # seconds for the library's first words
 _FUNCTION = "2"
+# Entries that only the library can't patch.
+_OTHER_LENGTHS = ("other-nm", "padding-short", "padding-long")
+_OTHER_ENTRIES = "compile it with what `usdtbuild flags --patchable` gives, or use --engine patch"
 _IN_PART = 1 << 10  # threads that may have ended amid a hit
 # A pattern that may be a C++ function's whole name without parameters; the length of a name that begins so.
 _PLAIN = re.compile(r"[A-Za-z_]\w*[*?\[\]\w]*$")
@@ -231,7 +234,8 @@ class Inside(Tracer):
         index, kind, provider, name, path, bias, address, semaphore, reason, detail, *arguments = fields
         title = f"{provider}:{name}" if provider else name
         if reason:
-            self.refusals.append(Refusal(title, detail or reason, "", int(address, 16)))
+            cure = _OTHER_ENTRIES if reason in _OTHER_LENGTHS else ""
+            self.refusals.append(Refusal(title, detail or reason, cure, int(address, 16)))
             return
         is_function = kind == _FUNCTION
         shown = () if is_function else tuple(_argument(text) for text in arguments)
