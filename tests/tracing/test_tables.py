@@ -16,7 +16,7 @@ import pytest
 from usdtbuild.errors import UsdtError
 from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.job import Stood
-from usdtbuild.tracing.measures import Cell
+from usdtbuild.tracing.measures import Cell, Table
 from usdtbuild.tracing.model import ENTER, EXIT, Event, Refusal, Report, Stops
 from usdtbuild.tracing.outputs.bars import Distribution, duration
 from usdtbuild.tracing.outputs.by import By
@@ -412,6 +412,22 @@ def test_more_classes_than_there_is_room_for_are_one() -> None:
     for value in range(100_010):
         seen.add(value)
     assert (seen.all.count, len(seen.buckets()), seen.unsorted) == (100_010, 100_000, 10)
+
+
+def test_percentiles_are_not_known_where_some_values_are_in_no_class() -> None:
+    """They were those of the values that came first."""
+    seen = Histogram(io.StringIO(), "id,1")
+    seen.start(TARGETS)
+    number = next(number for number, one in enumerate(TARGETS) if one.title == "server:request__start")
+    table = Table({value: Cell(1, value, value, value) for value in range(5)}, Cell(9, 900, 100, 100))
+    seen.tables({(number, seen._measure): table}, {})
+    (row,) = seen.rows(REPORT)
+    assert [name for name in row.as_json() if name[0] == "p"] == []
+    shown = io.StringIO()
+    seen._stream = shown
+    seen.finish(REPORT)
+    assert lines(shown.getvalue())[1] == "p50 ? p90 ? p99 ? max 100"
+    assert lines(shown.getvalue())[-1] == "9 values more came when the table was full, and are in no class"
 
 
 def test_addresses_are_told_to_be_some() -> None:

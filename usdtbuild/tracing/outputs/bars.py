@@ -81,7 +81,10 @@ class Distribution:
         self._take(other.all, other._fine)
 
     def quantile(self, part: float) -> float:
-        """Return what so many of the values don't exceed: within 6 %, or within a step; of integers one, or NaN."""
+        """Return what so many of the values don't exceed: within 6 %, or within a step; of integers one; NaN where it
+        isn't known, since some values are in no class."""
+        if self.unsorted:
+            return math.nan
         wanted, seen, found = part * sum(self._fine.values()), 0, self.all.most
         is_whole = not isinstance(self.all.total, float)
         for number in sorted(self._fine):

@@ -161,7 +161,7 @@ class Histogram(Table):
 
     @staticmethod
     def _shown(value: float, *, floating: bool) -> str:
-        return f"{value:g}" if floating else number_text(value)
+        return number_text(float(value) if floating else value)
 
     def _sorted(self, group: int) -> list[tuple[str, Distribution]]:
         seen = self._keys.written_all(self._seen.get(group, {}))
