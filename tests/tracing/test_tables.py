@@ -16,7 +16,7 @@ import pytest
 from usdtbuild.errors import UsdtError
 from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.job import Stood
-from usdtbuild.tracing.measures import Cell, Table
+from usdtbuild.tracing.measures import Cell, Measure, Table
 from usdtbuild.tracing.model import ENTER, EXIT, Event, Refusal, Report, Stops
 from usdtbuild.tracing.outputs.bars import Distribution, duration
 from usdtbuild.tracing.outputs.by import By
@@ -412,6 +412,19 @@ def test_more_classes_than_there_is_room_for_are_one() -> None:
     for value in range(100_010):
         seen.add(value)
     assert (seen.all.count, len(seen.buckets()), seen.unsorted) == (100_010, 100_000, 10)
+
+
+def test_pairs_of_values_that_are_not_told_apart_make_more_values() -> None:
+    stream = io.StringIO()
+    made = Latency(stream, "request-start", "request-done", by="status")
+    made.start(TARGETS)
+    number = next(number for number, one in enumerate(TARGETS) if one.title == "server:request__done")
+    measure = Measure("status", classes=True, pair=("request-start", "request-done"))
+    one, others = Cell(1, 5, 5, 5), Cell(9, 45, 5, 5)
+    one.classes[5], others.classes[5] = 1, 9
+    made.tables({(number, measure): Table({200: one}, others)}, {})
+    made.finish(REPORT._replace(lost=(0,) * len(TARGETS)))
+    assert lines(stream.getvalue())[0] == "request-start to request-done: 10 pairs, at least 1 value of status"
 
 
 def test_percentiles_are_not_known_where_some_values_are_in_no_class() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 from ...errors import UsageError
+from ...text import plural
 from ..absent import Absent, AbsentError
 from ..filters import Filter, Test, argument_index, own_of, said_arguments
 from ..measures import ALL, Cell, Key, Measure, Tables, bounds, class_of
@@ -250,7 +251,8 @@ class Latency(Table):
             all_.plus(one)
         seen = all_.seen.all
         by = f" by {self._key}" if self._key else ""
-        values = f", {len(self._times)} value{'s' * (len(self._times) != 1)} of {self._keys.shown}" if self._by else ""
+        least = "at least " * bool(self._rest.seen.all.count)
+        values = f", {least}{plural(len(self._times), 'value')} of {self._keys.shown}" if self._by else ""
         write(f"{self._begin} to {self._end}{by}: {seen.count} pair{'s' * (seen.count != 1)}{values}\n")
         if seen.count:
             quantiles = "  ".join(f"p{100 * part:g} {duration(all_.quantile(part))}" for part in _QUANTILES)
