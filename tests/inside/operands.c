@@ -16,9 +16,9 @@ int main(int argc, char **argv)
 		else if (place.kind == 0)
 			printf("%s: register %d\n", argv[i], place.reg);
 		else if (place.kind == 1)
-			printf("%s: register %d + %d\n", argv[i], place.reg, place.offset);
+			printf("%s: register %d + %lld\n", argv[i], place.reg, (long long)place.offset);
 		else if (place.kind == 2)
-			printf("%s: %d\n", argv[i], place.offset);
+			printf("%s: %lld\n", argv[i], (long long)place.offset);
 		else
 			printf("%s: stack\n", argv[i]);
 	}

@@ -26,14 +26,23 @@ YES = {
     },
     "ppc64le": {"3": "register 0", "96(1)": "stack", "-8(4)": "register 1 + -8", "i5": "5", "i-7": "-7"},
 }  # fmt: skip
+CONSTANT = {"x86_64": "$", "aarch64": "", "riscv64": "", "s390x": "", "arm": "#", "ppc64le": "i"}
+WIDE = {
+    "1000000000": "1000000000",
+    "4611686018427387904": "4611686018427387904",
+    "-9223372036854775808": "-9223372036854775808",
+    "18446744073709551615": "-1",
+}
+TOO_WIDE = ("18446744073709551616", "99999999999999999999", "184467440737095516150")
 NO = {
-    "x86_64": ["", "$", "$-", "-", "-(%rax)", "%rbx", "$4294967296", "5x"],
+    "x86_64": ["", "$", "$-", "-", "-(%rax)", "%rbx", "5x", "4294967296(%rax)"],
     "aarch64": [
         "",
         "-",
         "x",
         "x15",
         "x-1",
+        "x18446744073709551615",
         "[x]",
         "[x-1]",
         "[x8, ]",
@@ -41,12 +50,12 @@ NO = {
         "[x8, 8",
         "[sp, -]",
         "[sp8]",
-        "4294967296",
+        "[x8, 4294967296]",
     ],
-    "riscv64": ["", "-", "a8", "s0", "8(s0)", "8(a0", "(sp)", "4294967296"],
-    "s390x": ["", "-", "%r1", "8(%r0)", "8(%r2", "(%r15)", "4294967296"],
-    "arm": ["", "#", "#-", "5", "r4", "sp", "[r4]", "[r1", "[r1, ]", "[r1, #]", "[sp, #8", "r10", "#4294967296"],
-    "ppc64le": ["", "-", "i", "i-", "2", "-3", "11", "8(11)", "8()", "8(-4)", "8(4", "4294967296"],
+    "riscv64": ["", "-", "a8", "s0", "8(s0)", "8(a0", "(sp)", "4294967296(sp)"],
+    "s390x": ["", "-", "%r1", "8(%r0)", "8(%r2", "(%r15)", "4294967296(%r3)"],
+    "arm": ["", "#", "#-", "5", "r4", "sp", "[r4]", "[r1", "[r1, ]", "[r1, #]", "[sp, #8", "r10", "[r1, #4294967296]"],
+    "ppc64le": ["", "-", "i", "i-", "2", "-3", "11", "8(11)", "8()", "8(-4)", "8(4", "4294967296", "4294967296(4)"],
 }
 TOOLS = {
     "x86_64": ("x86_64-linux-gnu-gcc", "qemu-x86_64"),
@@ -64,5 +73,8 @@ def test_operands_are_read(machine: str, run: Any, runtime: Any, need: Any, tmp_
     objects = runtime(compiler, "-O2")
     program = tmp_path / "operands"
     run(compiler, "-static", "-I", RUNTIME, HERE / "operands.c", *objects, "-lpthread", "-o", program)
-    found = run(emulator, program, *YES[machine], *NO[machine]).stdout.splitlines()
-    assert found == [f"{text}: {where}" for text, where in YES[machine].items()] + [f"{t}: no" for t in NO[machine]]
+    sign = CONSTANT[machine]
+    yes = YES[machine] | {f"{sign}{constant}": value for constant, value in WIDE.items()}
+    no = [*NO[machine], *(f"{sign}{constant}" for constant in TOO_WIDE)]
+    found = run(emulator, program, *yes, *no).stdout.splitlines()
+    assert found == [f"{text}: {where}" for text, where in yes.items()] + [f"{text}: no" for text in no]

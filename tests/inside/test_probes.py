@@ -46,6 +46,13 @@ def test_arguments_on_the_stack_are_read(compiler: str, level: str, build: Any, 
     assert run(build("many_arguments.c", compiler, flags=(level,))).stdout == "seen 1 right 1\n"
 
 
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_constants_of_every_width_are_given(compiler: str, level: str, build: Any, run: Any, need: Any) -> None:
+    need(compiler)
+    assert run(build("constants.c", compiler, flags=(level, "-DUSDT_LIVE"))).stdout == "counted 4\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_sites_are_switched_for_long(compiler: str, build: Any, run: Any, need: Any) -> None:

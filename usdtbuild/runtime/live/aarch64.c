@@ -57,7 +57,7 @@ enum { SAVED_BYTES = 704 + 32 };
 int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
 {
 	const char *at = text, *end = text + length;
-	int32_t n = 0;
+	int64_t n = 0;
 
 	place->reg = 0;
 	if (length >= 2 && (*at == 'x' || *at == 'w')) {
@@ -66,7 +66,7 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 			return 0;
 		place->kind = 0;
 		place->reg = (uint8_t)n;
-		return n <= 14;
+		return n >= 0 && n <= 14;
 	}
 	if (length >= 4 && (!memcmp(at, "[sp", 3) || !memcmp(at, "[x", 2))) { /* [sp], [sp, 8], [x8, 8] */
 		place->kind = at[1] == 's' ? 3 : 1;

@@ -332,10 +332,11 @@ LIVE_HIDDEN void live_seal_landings(live_module *module, live_point **list, size
 
 /* machines.c has what is common to them, and of the functions here those that a machine needn't have. */
 
-/* Read a decimal number, perhaps negative; 0 if there are no digits. Of more than nine some are left. */
-LIVE_HIDDEN int live_number(const char **at, const char *end, int32_t *value);
+/* Read a decimal number, perhaps negative; 0 if there are no digits, or too many: a constant, behind which nothing stands, may have 64 bits,
+ * a distance nine digits. */
+LIVE_HIDDEN int live_number(const char **at, const char *end, int64_t *value);
 /* Read the rest of a place in memory, behind its register: `]`, or `, 8]`, or `, #8]`; 0 if it isn't one. */
-LIVE_HIDDEN int live_index(const char **at, const char *end, int32_t *offset);
+LIVE_HIDDEN int live_index(const char **at, const char *end, int64_t *offset);
 /* For live_machine_step(), which they are as good as: a store, if `old` (unless NULL) stands there; one into padding, which nothing
  * runs. */
 LIVE_HIDDEN int live_store_at(live_store *store, uintptr_t at, const void *old, const void *bytes, unsigned size);

@@ -18,23 +18,25 @@
 #define SEPARATE 0
 #endif
 
-int live_number(const char **at, const char *end, int32_t *value)
+int live_number(const char **at, const char *end, int64_t *value)
 {
 	const char *digits;
-	int32_t sum = 0, sign = 1;
+	uint64_t sum = 0;
+	int negative = *at < end && **at == '-';
 
-	if (*at < end && **at == '-') {
-		sign = -1;
-		++*at;
+	*at += negative;
+	for (digits = *at; *at < end && **at >= '0' && **at <= '9'; ++*at) {
+		unsigned digit = (unsigned)(**at - '0');
+
+		if (sum > UINT64_MAX / 10 || sum * 10 + digit < digit)
+			return 0;
+		sum = sum * 10 + digit;
 	}
-	digits = *at;
-	while (*at < end && **at >= '0' && **at <= '9' && sum < 100000000)
-		sum = sum * 10 + (*(*at)++ - '0');
-	*value = sign * sum;
-	return *at != digits;
+	*value = (int64_t)(negative ? 0 - sum : sum);
+	return *at != digits && (*at == end || *at - digits < 10);
 }
 
-int live_index(const char **at, const char *end, int32_t *offset)
+int live_index(const char **at, const char *end, int64_t *offset)
 {
 	*offset = 0;
 	if (*at < end && **at == ',') {

@@ -59,7 +59,7 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 {
 	const char *at = text, *end = text + length;
 	int constant = at < end && *at == 'i';
-	int32_t base = 0;
+	int64_t base = 0;
 
 	at += constant;
 	if (!live_number(&at, end, &place->offset))

@@ -118,7 +118,7 @@ typedef struct usdt_live_argument_place {
 	uint8_t is_signed;
 	uint8_t kind;        /* 0 register, 1 memory at a register, 2 constant, 3 memory at a distance from the saved registers */
 	uint8_t reg;         /* which of the saved registers */
-	int32_t offset;      /* of the memory, or the constant */
+	int64_t offset;      /* of the memory, or the constant */
 } usdt_live_argument_place;
 
 /* A probe's site, or a function's entry. */
@@ -184,7 +184,7 @@ int usdt_live_function_off(const char *pattern);
 
 /* The sum of the counts of what matches, of `kinds`, or an error, which USDT_LIVE_NO_COUNT tells, and usdt_live_error((int)count) puts in
  * words. A point keeps its count when it goes off. */
-#define USDT_LIVE_NO_COUNT(count) ((count) > (unsigned long long)-4096)
+#define USDT_LIVE_NO_COUNT(count) ((count) + 4095u < 4095u)
 unsigned long long usdt_live_count(unsigned kinds, const char *pattern);
 
 /* Call `each` for every point that matches; it returns non-zero to stop. It must not switch anything. Returns the number of points. */
@@ -212,7 +212,7 @@ static __inline__ USDT_LIVE_FAST_HANDLER uint64_t usdt_live_argument(const usdt_
 		return 0;
 	place = &hit->point->arguments[index];
 	if (place->kind == 2) {
-		value = (uint64_t)(int64_t)place->offset;
+		value = (uint64_t)place->offset;
 	} else if (place->kind == 0) {
 		value = hit->registers[place->reg];
 	} else {

@@ -1,0 +1,3 @@
+provider constants {
+    probe passed(int64_t number, uint64_t bits, double real);
+};
