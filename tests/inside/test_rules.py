@@ -29,6 +29,14 @@ def test_rules_do_what_the_list_of_all_of_them_says_and_never_run_out(
     assert lines == [*(f"{pair} 300" for pair in PAIRS), "failed 0", "random failed 0 wrong 0", "many failed 0 slow 0"]
 
 
+USES = """int off(void)
+{
+    usdt_live_probe_off("*");
+    return USDT_LIVE_NO_COUNT(usdt_live_count(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS, "*"));
+}
+"""
+
+
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_nothing_of_the_runtime_is_warned_of_where_programs_ask_for_more_warnings(
     compiler: str, run: Any, need: Any, tmp_path: Path
@@ -37,7 +45,7 @@ def test_nothing_of_the_runtime_is_warned_of_where_programs_ask_for_more_warning
     strict = ("-O3", "-Wall", "-Wextra", "-Wsign-conversion", "-Werror", "-c", "-o", tmp_path / "made.o")
     for source in ("live.c", "rules.c"):
         run(compiler, "-std=gnu99", *strict, RUNTIME / source)
-    (tmp_path / "old.c").write_text('#include "usdt_live.h"\nvoid off(void) { usdt_live_probe_off("*"); }\n')
+    (tmp_path / "old.c").write_text('#include "usdt_live.h"\n' + USES)
     (tmp_path / "new.cc").write_text((tmp_path / "old.c").read_text())
     run(compiler, "-std=c90", "-pedantic", *strict, "-I", RUNTIME, tmp_path / "old.c")
     run(compiler, "-pedantic", "-Wold-style-cast", *strict, "-I", RUNTIME, "-x", "c++", tmp_path / "new.cc")
