@@ -543,6 +543,17 @@ def test_what_was_changed_since_is_not_undone(name: str, tmp_path: Path, added: 
     assert snapshot(source) == before
 
 
+def test_copies_in_a_build_folder_are_no_sources(tmp_path: Path, added: Path, usdtbuild: Any) -> None:
+    source = Path(shutil.copytree(added, tmp_path / "clock"))
+    copy = source / "build" / "lib"
+    shutil.copytree(source / "probes", copy / "probes")
+    shutil.copy(source / "main.c", copy)
+    usdtbuild("add", "--undo", source)
+    assert (source / "main.c").read_text() == QUICK["main.c"]
+    assert not (source / "probes").exists()
+    assert "CLOCK_STARTED" in (copy / "main.c").read_text()
+
+
 def test_a_file_that_can_not_be_written_leaves_all_as_it_was(tmp_path: Path, usdtbuild: Any) -> None:
     source = write(tmp_path, {**QUICK, "probes": ""})
     before = snapshot(source)

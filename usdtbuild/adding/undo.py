@@ -28,7 +28,7 @@ def undo(root: Path) -> ProjectFiles:
         raise InputError(str(root / header), "isn't the header that was written with the provider file", _CURE)
     sources = [path for path in files if path.endswith(SUFFIXES) and (root / path).is_file()]
     macro = f"{name}_{probe}".upper()
-    firing = [path for path in sources if macro in changes.text(path)]
+    firing = [path for path in sources if macro in changes.text(path) and not _has_a_copy(changes, path, header)]
     if len(firing) != 1:
         raise InputError(str(root / provider), f"{macro} is in {len(firing)} sources, not in one", _CURE)
     from .sources import not_fired
@@ -42,6 +42,13 @@ def undo(root: Path) -> ProjectFiles:
     changes.remove(provider)
     changes.remove(header)
     return changes
+
+
+def _has_a_copy(changes: ProjectFiles, source: str, header: str) -> bool:
+    """Whether a source includes another header of this name: builds copy packages, and copies stay as they are."""
+    named = re.search(rf'"([^"]*\b{re.escape(os.path.basename(header))})"', changes.text(source))  # noqa: PTH119
+    reached = os.path.normpath(os.path.join(os.path.dirname(source), named[1])) if named else header  # noqa: PTH118, PTH120
+    return reached != header and (changes.root / reached).is_file()
 
 
 def _find_provider(changes: ProjectFiles, files: list[str]) -> tuple[str, str, str]:
