@@ -395,6 +395,11 @@ def trace(
         raise UsageError("--children is about children that processes (-p PID) have already")
     if not duration > 0 or (limit is not None and limit < 1):
         raise UsageError("--duration and --limit must be more than 0")
+    _check_number("--string-size", string_size, 8, 4096)
+    _check_number("--buffer", buffer, 1, 1024)
+    _check_number("--stack", stack, 0, 1000)
+    _check_number("--min-size", min_size, 0, 1 << 30)
+    _check_number("--members", members, 0, 8)
     is_open = not (probes or functions or calls)
     sieve = None if where is None else Sieve(Filter(where, string_size), is_open=is_open)
     if returns and not functions and not calls:
@@ -414,6 +419,11 @@ def trace(
               string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=children,
               duration=duration, hold=True, stack=stack, enough=limit or 0)  # fmt: skip
     return Trace(Asked(job, sieve, limit, heading))
+
+
+def _check_number(option: str, given: int, least: int, most: int) -> None:
+    if not isinstance(given, int) or not least <= given <= most:
+        raise UsageError(f"{option}: {given!r} is no whole number from {least} to {most}")
 
 
 def _each(several: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[Any, ...]:
