@@ -202,6 +202,7 @@ class Trace:
         self.asked = asked
         self._follower: Follower | None = None
         self._has_begun = False
+        self._wanted = asked.job.wanted
         self._absent: list[Absent] = []
         self.pid = self.lost = 0
         self.exit_code: int | None = None
@@ -285,7 +286,7 @@ class Trace:
             tracer.close()
             raise
         self.pid = tracer.pid
-        self._absent = absent(tracer.wish, tracer.targets, tracer.pid)
+        self._wanted, self._absent = tracer.wish.wanted, absent(tracer.wish, tracer.targets, tracer.pid)
         self._follower.go()
 
     def _added_up(self, wishes: Wishes) -> tuple[Report, list[Row]]:
@@ -302,14 +303,20 @@ class Trace:
             self._end()
 
     def _check_matched(self, report: Report) -> None:
-        if self._absent and not report.targets:
-            raise TracerError("\n".join(map(str, self._absent)))
+        if not report.targets and (never := self._never_matched(report)):
+            raise TracerError("\n".join(never))
+
+    def _never_matched(self, report: Report) -> list[str]:
+        if not self._absent:
+            return []
+        from .tracing.absent import unmatched
+
+        left = unmatched(self._wanted, report.targets, report.refusals)
+        return [str(one) for one in self._absent if (one.rule, one.pattern) in left]
 
     def _end(self) -> None:
         if self._follower is None:
             return
-        from .tracing.absent import unmatched
-
         follower, self._follower = self._follower, None
         with contextlib.closing(follower.tracer) as tracer:
             tracer.stop()
@@ -319,8 +326,7 @@ class Trace:
             report = follower.report()
             self.lost, self.exit_code = sum(report.lost), report.exit_code
             self.refusals = [str(one) for one in report.refusals]
-            left = unmatched(tracer.wish.wanted, report.targets) if self._absent else ()
-            self.warnings = [*(str(one) for one in self._absent if (one.rule, one.pattern) in left), *tracer.warnings]
+            self.warnings = [*self._never_matched(report), *tracer.warnings]
 
 
 def _counted(report: Report) -> Iterator[tuple[str, int]]:

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+import usdtbuild as public
+
 pytestmark = pytest.mark.usefixtures("native")
 HERE = Path(__file__).resolve().parent
+LOADING = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +104,9 @@ def test_a_missing_compiler_is_one_clear_error(trace: Any, program: Path, tmp_pa
 def busy(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("busy")
     usdtbuild("header", HERE / "busy.d", "-o", folder / "busy.h")
-    for name, options in (("busy", ()), ("library.so", ("-shared", "-fPIC", "-DLIBRARY")), ("plain", ())):
-        live = () if name == "plain" else ("-DUSDT_LIVE",)
+    library = "-shared", "-fPIC", "-DLIBRARY"
+    for name, options in (("busy", ()), ("library.so", library), ("plain", ()), ("plain.so", library)):
+        live = () if name.startswith("plain") else ("-DUSDT_LIVE",)
         run("gcc", "-O2", *live, *options, "-I", folder, HERE / "busy.c", "-pthread", "-ldl", "-o", folder / name)
     return folder / "busy"
 
@@ -188,3 +192,14 @@ def test_a_program_whose_tracer_was_killed_waits_for_nobody(busy: Path, cache: P
 def test_where_nothing_can_be_traced_the_code_is_1(trace: Any, busy: Path) -> None:
     done = trace("--count", "--", busy.with_name("plain"), 10, code=1)
     assert "compiled without -DUSDT_LIVE" in done.stderr
+
+
+def test_what_is_refused_is_not_said_to_match_nothing(trace: Any, busy: Path) -> None:
+    patterns = "-P", "busy:*", "-P", "tick", "-P", "nosuch"
+    done = trace("--count", *patterns, "--", sys.executable, "-c", LOADING, busy.with_name("plain.so"), code=1)
+    assert "compiled without -DUSDT_LIVE" in done.stderr
+    assert re.findall(r"nothing (?:matches|has matched) (.*?)(?:;|$)", done.stderr, re.MULTILINE) == ["-P nosuch"]
+    command = sys.executable, "-c", LOADING, busy.with_name("plain.so")
+    hits = public.trace(command=command, probes="tick", engine="inside")
+    assert hits.count().counts == {}
+    assert "compiled without -DUSDT_LIVE" in hits.refusals[0]

@@ -143,7 +143,8 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
             tell_news(session)
     report = follower.finish()
     tell_news(session)
-    never = [one for one in missing if (one.rule, one.pattern) in unmatched(job.wanted, report.targets)]
+    left = unmatched(job.wanted, report.targets, report.refusals)
+    never = [one for one in missing if (one.rule, one.pattern) in left]
     for note in output.notes:
         if output.has_failed:
             echo(f"usdtbuild: {note}", err=True)

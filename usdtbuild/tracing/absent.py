@@ -18,7 +18,7 @@ from ..inspection.demangle import all_spellings, demangle_if_possible, template_
 from ..inspection.targets import Loaded
 from ..text import one_line
 from .job import Job
-from .model import CALL, ENTER, PROBE, Module, Target
+from .model import CALL, ENTER, PROBE, Module, Refusal, Target
 from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, Wanted, called, matches, of_file, spellings
 
 _KINDS = {PROBE_RULE: PROBE, FUNCTION_RULE: ENTER, CALL_RULE: CALL}
@@ -84,10 +84,11 @@ class Absent(NamedTuple):
         return f"{text} T{there[1:]}" if near else f"{text}; {there}"
 
 
-def unmatched(wanted: Wanted, targets: Sequence[Target]) -> list[tuple[str, str]]:
-    """Return the patterns that match no target by the name that it is shown with; functions may have others. Where only
-    -x and --module say what to trace, that is all probes."""
-    named = {rule: [called(one) for one in targets if one.kind == _KINDS[rule]] for rule in _KINDS}
+def unmatched(wanted: Wanted, targets: Sequence[Target], refused: Sequence[Refusal] = ()) -> list[tuple[str, str]]:
+    """Return the patterns that match no target by the name that it is shown with, nor what was refused; functions may
+    have others. Where only -x and --module say what to trace, that is all probes."""
+    also = [spellings(*one.what.split(":", 1)) if ":" in one.what else (one.what,) for one in refused]
+    named = {rule: [*also, *(called(one) for one in targets if one.kind == _KINDS[rule])] for rule in _KINDS}
     takes_probes = wanted.is_open and not targets
     every = [(PROBE_RULE, "*")] if takes_probes and (wanted.exclude or wanted.modules) else []
     return [
