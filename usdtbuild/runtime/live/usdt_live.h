@@ -59,8 +59,8 @@
  * MODULES are found by dl_iterate_phdr. Their probes are read from their files, whose build ids are compared with memory. Where the file is
  * gone, is another one, or can't be reached (chroot), they are read from a table in memory, if the code was compiled with `usdtbuild cc
  * --site-table`; its functions aren't known then. usdt_live_report() names such files. Libraries that are opened later are found before
- * their constructors run, where the dynamic linker's debugger hook can be used (x86-64, aarch64, Arm), and by the next call of a function
- * here elsewhere.
+ * their constructors run, where the dynamic linker's debugger hook can be used (glibc's on x86-64, aarch64 and Arm), and by the next call of
+ * a function here elsewhere.
  *
  * Licence: Apache-2.0, as the whole of usdtbuild.
  */
