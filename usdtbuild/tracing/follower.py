@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import IO
 
-from ..errors import UsageError
+from ..errors import UsdtError
 from .frames import Frames
 from .job import Job
 from .last import check_in_place
@@ -74,8 +74,8 @@ class Follower:
         self.has_begun = self.is_interrupted = False  # by Ctrl-C
 
     def start(self, *streams: IO[bytes]) -> None:
-        """Begin; the streams are `Tracer.start`'s. Raises UsdtError; UsageError where what is asked for makes no sense
-        with what is there: a program that was started only to be traced ends then, without having begun if it is held.
+        """Begin; the streams are `Tracer.start`'s. Raises UsdtError, also where what is asked for makes no sense with
+        what is there: a program that was started only to be traced ends then, without having begun if it is held.
         """
         self.tracer.start(*streams)
         self._announce(self.tracer.kill)
@@ -188,7 +188,7 @@ class Follower:
             for target in self.tracer.targets if job.last is not None else ():
                 check_in_place(job.where, target)
             self.output.start(self.tracer.targets)
-        except UsageError:
+        except UsdtError:
             if self.tracer.wish.argv:
                 end()
             raise
