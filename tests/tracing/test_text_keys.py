@@ -235,7 +235,8 @@ def test_sums_by_text_are_exact_over_threads_processes_and_signals_and_in_a_full
     rows, (hits, total) = rows_of(done.stdout)
     assert sum(row["hits"] for row in rows) == hits
     assert sum(row["sum"] for row in rows) == total
-    assert len([row for row in rows if row["key"] is not None]) in ((100,) if keys == 100 else range(3900, 4097))
+    # A thread's own table has room for 4,096, and there are 34 threads.
+    assert len([row for row in rows if row["key"] is not None]) in ((100,) if keys == 100 else range(3900, keys + 1))
     assert any(row["key"] is None for row in rows) == (keys > 4096)
     assert "lost" not in done.stderr
     assert "after the hit" not in done.stderr
