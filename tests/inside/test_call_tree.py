@@ -363,9 +363,13 @@ def test_why_no_entry_can_be_patched_is_said(trace_of: Any) -> None:
 
 
 def test_what_helps_where_all_entries_are_of_another_kind(trace_of: Any) -> None:
-    """They are held to what the library can patch; the engine patch needs less."""
+    """They are held to what the library can patch; the engine patch needs less. That was a success, and -q hid why the
+    table is empty."""
     text = "__attribute__((noipa)) int leaf(int x) { return x; } int main() { return leaf(0); }"
-    said = trace_of(text, "--report", options=("-fpatchable-function-entry=5",)).stderr
+    options = ("-fpatchable-function-entry=5",)
+    said = trace_of(text, "--report", options=options, code=1).stderr
+    assert trace_of(text, "--report", "-q", options=options, code=1).stderr.count("use --engine patch\n") == 2
+    assert "nothing matches -F nobody" in trace_of(text, "--report", "-q", "-F", "nobody", code=1).stderr
     assert said.count("; compile it with what `usdtbuild flags --patchable` gives, or use --engine patch\n") == 2
     assert said.count("not traced: ") == 2
 

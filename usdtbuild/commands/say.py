@@ -42,9 +42,10 @@ class Troubles:
             return None
 
 
-def remark(text: str) -> None:
-    """Print a message for people to standard error, unless the command's --quiet is given."""
-    if not is_quiet():
+def remark(text: str, *, always: bool = False) -> None:
+    """Print a message for people to standard error, unless the command's --quiet is given; `always`: also then, because
+    it says why the command fails."""
+    if always or not is_quiet():
         echo(f"usdtbuild: {text}", err=True)
 
 

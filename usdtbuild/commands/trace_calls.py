@@ -20,7 +20,7 @@ from ..tracing.outputs.rows import room_of
 from ..tracing.tracer import AUTO
 from .follow import EarlyError, Until, code_of, run, start, tracer_for
 from .say import echo, remark
-from .trace_end import tell_absent, tell_many, tell_nothing
+from .trace_end import by_reason, tell_absent, tell_many, tell_nothing
 from .trace_options import CALLS, CUT, clashing, fields
 
 
@@ -153,7 +153,7 @@ def _show_chosen(shown: _Shown, tree: CallTree, report: Report, cut: Cut, told: 
     is_whole = shown.show(tree._replace(exact=tree.exact and not unwatched), report.targets)
     lacking = _lacking(told, shown.graph, report.targets)
     for text in lacking:
-        remark(text)
+        remark(text, always=True)
     return is_whole and not lacking and not unwatched
 
 
@@ -217,18 +217,20 @@ def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
         tree, found = session.tree(), session.report()
         for name, descriptor in zip(outputs, files):
             _write(name, descriptor, report_json(tree))
-        staged.is_dropped = is_nothing = bool(not found.targets and (job.wanted.functions or job.wanted.modules))
+        is_asked = job.wanted.functions or job.wanted.modules or found.refusals
+        staged.is_dropped = is_nothing = bool(not found.targets and is_asked)
     is_there = _show_chosen(shown, tree, found, job.cut, job.cut)
     tell_many(found.targets)
-    for refusal in found.refusals if not found.targets else ():
-        remark(f"not traced: {refusal}")
+    for line in by_reason(found.refusals) if not found.targets else ():
+        remark(f"not traced: {line}", always=True)
     plain = found.looked_up and not any("!" in one for one in job.wanted.functions)  # such a pattern names a module
     never = absent(inside, found.targets, session.pid) if plain else []
     for one in never:
-        remark(str(one))
+        remark(str(one), always=True)
     if not found.targets and not never:
         tell_nothing(found, "none of the functions that were asked for; compile it with -fpatchable-function-entry"
-                     " (usdtbuild flags), or, if it starts another that is, add --engine patch")  # fmt: skip
+                     " (usdtbuild flags), or, if it starts another that is, add --engine patch",
+                     always=is_nothing)  # fmt: skip
     elif found.refusals:
         number = "1 function was" if len(found.refusals) == 1 else f"{len(found.refusals)} functions were"
         remark(f"{number} not traced; usdtbuild functions says why")

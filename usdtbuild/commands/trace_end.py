@@ -39,12 +39,13 @@ def _nothing_of(wanted: Wanted) -> str:
     return f"none of the {' or '.join(named)} that were asked for ({which}){cure}"
 
 
-def tell_nothing(report: Report, what: str) -> None:
-    """Say `what` a program hasn't got, of which nothing was traced, if that is known: of all files, and looked up."""
+def tell_nothing(report: Report, what: str, *, always: bool = False) -> None:
+    """Say `what` a program hasn't got, of which nothing was traced, if that is known: of all files, and looked up.
+    `always` is as for `remark`."""
     if not report.looked_up:
-        remark("the trace ended before it was known what there is to trace")
+        remark("the trace ended before it was known what there is to trace", always=always)
     elif not report.refusals:
-        remark(f"warning: the program has {what}")
+        remark(f"warning: the program has {what}", always=always)
 
 
 def tell(
@@ -57,7 +58,7 @@ def tell(
     there are none. `limit` is how many hits are enough, all of them.
     """
     told = verbose or not any(report.counts) or len(report.refusals) <= _FEW
-    lines = map(str, report.refusals) if verbose else _by_reason(report.refusals) if told else ()
+    lines = map(str, report.refusals) if verbose else by_reason(report.refusals) if told else ()
     for line in lines:
         remark(f"not traced: {line}")
     for one in never or ():
@@ -103,7 +104,7 @@ def tell_many(targets: Sequence[Target]) -> None:
         remark(f"{len(targets):,} functions and probes are traced; narrower patterns, -x and -Z choose fewer")
 
 
-def _by_reason(refusals: Sequence[Refusal]) -> Iterator[str]:
+def by_reason(refusals: Sequence[Refusal]) -> Iterator[str]:
     """Yield what wasn't traced: each for itself if they are few, else a few of those with the same reason."""
     if len(refusals) <= _MANY:
         yield from map(str, refusals)
