@@ -103,6 +103,7 @@ ONE_ERROR = [
     ("«porvider app { probe a(); };", "expected 'provider', found 'porvider'"),
     ("«probe a();", "this probe is outside of a provider: provider NAME { probe ...; };"),
     ("«stray provider app {};", "stray 'stray' in front of the provider"),
+    ("provider app { probe a(); }; int x; «stray text", "stray 'stray' behind the providers: no ';' ends it"),
     ("provider app { probe a(int); }; «};", "stray '}': no brace is open here"),
     ("provider app { probe a(int); } «} provider b { probe b(); };", "stray '}': no brace is open here"),
     ("int x «}; provider app { probe a(int); };", "stray '}': no brace is open here"),

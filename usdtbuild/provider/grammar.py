@@ -115,6 +115,9 @@ class FileReader:
                 raise SyntaxProblem(cursor.offsets[start], f"stray '{first[:40]}' in front of the provider")
             else:
                 cursor.at += 1
+        if self.providers and not self.reports.problems:
+            what = f"stray '{first[:40]}' behind the providers: no ';' ends it"
+            self.reports.tolerate(cursor.offsets[start], what, "passed over")
 
     def _typedef(self) -> None:
         cursor = self.cursor
