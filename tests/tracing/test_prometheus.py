@@ -156,7 +156,8 @@ def test_hits_and_keys_are_what_the_program_counts(engine: str, shop: Path, serv
 
 
 def test_sums_and_distributions(shop: Path, serve: Callable[..., Served]) -> None:
-    served = serve("--every", "100ms", "--sum", "bytes", "--histogram", "bytes", "--", shop, 3000)
+    """With -q, too, it is said where they are: nobody could know."""
+    served = serve("-q", "--every", "100ms", "--sum", "bytes", "--histogram", "bytes", "--", shop, 3000)
     assert served.wait("usdt_values_count", 3000).total() == 3000
     assert served.of("usdt_argument_sum").total() == served.of("usdt_values_sum").total() == 30 * sum(range(100))
     for bound in (0, 3, 63):  # each bound belongs to its class

@@ -107,7 +107,7 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
     try:
         with tracer_for(job) as tracer, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             for note in output.notes:
-                remark(note)
+                remark(note, always=wishes.prometheus is not None and not wishes.prometheus[1])  # which port that is
             code = _trace(Follower(tracer, output, sieve, asked.limit), until, staged)
     except EarlyError as early:
         return early.told()
