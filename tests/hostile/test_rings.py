@@ -37,6 +37,7 @@ def test_damage_is_dropped_counted_and_told(mode: str, forger: Any, command: Any
     said = command("trace", "-p", pid, "--duration", "4" if mode == "back" else "1", "-o", output)
     assert said.code == 0, said
     assert re.search(DAMAGED, said.err), said.err
+    assert "faster than they could be read" not in said.err
     assert said.memory < 300 << 20
     for line in output.read_text().splitlines():
         assert len(line) < 1000

@@ -74,10 +74,11 @@ def tell(
         filtered = ", and the filter didn't see them" if unseen else ""
         if unseen and limit is not None:
             filtered = f", some of them perhaps before the last of these {limit}"
-        cure = "makes more room" + ("" if unseen else ", --count needs none")
+        cure = "; --buffer makes more room" + ("" if unseen else ", --count needs none")
+        why = ", because they came faster than they could be read"
         echo(
-            f"usdtbuild: warning: {sum(report.lost)} of {sum(report.hits)} hits were lost, because they came"
-            f" faster than they could be read{filtered}; --buffer {cure}",
+            f"usdtbuild: warning: {sum(report.lost)} of {sum(report.hits)} hits were lost"
+            + (filtered if report.is_damaged else why + filtered + cure),
             err=True,  # also with --quiet: what is shown doesn't say what it lacks
         )
     for target, count, lost in zip(report.targets, report.hits, report.lost) if verbose else ():

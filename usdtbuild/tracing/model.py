@@ -292,6 +292,7 @@ class Report(NamedTuple):
     `threads` are names of threads by number, as far as they were seen; `engines` names of what did the work.
     `looked_up`: what the program and its libraries have was looked up before the trace ended.
     `stops` says what breakpoints have taken, None where there were none; it isn't in `held` if its cost is 0.
+    `is_damaged`: the program has written into its buffers, so hits may be lost by that.
     `unfiltered`: with a filter, `counts` are hits that passed, and these all hits, of which `lost` never got there.
     """
 
@@ -308,6 +309,7 @@ class Report(NamedTuple):
     looked_up: bool = True
     unfiltered: tuple[int, ...] = ()
     stops: Stops | None = None
+    is_damaged: bool = False
 
     @property
     def hits(self) -> tuple[int, ...]:
