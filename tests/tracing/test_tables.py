@@ -381,6 +381,13 @@ def test_bounds_of_classes_are_exact_however_large() -> None:
     assert f"[{1 << 62}, {1 << 63})" in shown
 
 
+def test_bounds_that_floating_point_numbers_do_not_tell_apart_are_exact() -> None:
+    """Both were -9.22337203685478e+18."""
+    seen = Distribution(0.5)
+    seen.add(-(1 << 63))
+    assert [line.split("  ")[1] for line in seen.lines(_bound)] == ["[-9223372036854775808.0, -9223372036854775807.5)"]
+
+
 @pytest.mark.parametrize(
     ("step", "values", "kind"),
     [

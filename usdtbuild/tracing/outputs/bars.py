@@ -51,8 +51,8 @@ class Distribution:
             return class_of(number * (_UNIT // parts))
         if not self._step:
             return (_decade if self._decimal else class_of)(value)
-        if isinstance(value, int) and isinstance(self._step, int):  # whose quotient might be rounded
-            return value // self._step
+        if isinstance(value, int) and (isinstance(self._step, int) or abs(value) > 1 << 53):  # a rounded quotient
+            return int(value // self._width)
         quotient = value / self._step
         number = math.floor(quotient) if math.isfinite(quotient) else int(Fraction(value) // self._width)
         return number + (value >= self._multiple(number + 1)) - (value < self._multiple(number))
@@ -150,7 +150,12 @@ class Distribution:
     def _interval(self, number: int, shown: Callable[[float], str]) -> str:
         if self._floating and not number:
             return shown(0)
-        low, high = map(shown, self._bounds(number))
+        bounds_ = self._bounds(number)
+        low, high = map(shown, bounds_)
+        if low == high and abs(bounds_[0]) <= 1 << 64:  # an integer, beside which such a step needs more digits
+            from decimal import Decimal
+
+            low, high = (str(one * Decimal(repr(self._step))) for one in (number, number + 1))
         return f"[{low}, {high})" if number >= 0 or self._step else f"({low}, {high}]"
 
 
