@@ -388,6 +388,14 @@ def test_bounds_that_floating_point_numbers_do_not_tell_apart_are_exact() -> Non
     assert [line.split("  ")[1] for line in seen.lines(_bound)] == ["[-9223372036854775808.0, -9223372036854775807.5)"]
 
 
+def test_what_is_in_no_row_of_distributions_is_counted_once() -> None:
+    """It was there twice, the second time as what came when the table was full."""
+    events = [Event(i, 1, 1, 1, (i % 3, 200)) for i in range(7)]
+    found = lines(written(Histogram, "status", "id", 1, events=events))
+    assert found[0] == "server:request__done status by id: 3 values in 7 hits"
+    assert [line.split(" ", 7)[::7] for line in found[2:]] == [["3", "0"], ["4", "in 2 more values"]]
+
+
 @pytest.mark.parametrize(
     ("step", "values", "kind"),
     [

@@ -143,7 +143,7 @@ class Histogram(Table):
         shown, left = sorted_[:most], self._new(group)
         for _, one in sorted_[most:]:
             left.plus(one)
-        rest = self._rest.get(group, left)
+        rest = self._rest.get(group, self._new(group))
         more = [(f"in {len(sorted_) - most} more values", left), (_FULL, rest)]
         shown += [(text, one) for text, one in more if one.all.count]
         columns: list[tuple[str, ...]] = [("hits", "mean", "min", "p50", "p90", "p99", "max")]
