@@ -275,7 +275,7 @@ def test_page_has_all_spans_and_points_in_their_lanes() -> None:
     ]  # fmt: skip
     assert data["items"][0][5] == 'id = 1\npath = "/a"\nat the end: status = 200'
     assert data["facts"][:3] == ["12 hits", "2 threads", "9.00 us"]
-    assert "1 hits lost" in " ".join(data["facts"])
+    assert "1 hit lost" in " ".join(data["facts"])
     assert "1 end without a begin" in data["facts"]
 
 

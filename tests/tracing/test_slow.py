@@ -59,7 +59,7 @@ def test_a_slow_pair_is_shown_with_what_its_thread_hit_before(before: int, expec
     assert second[0] == "1.01 ms from server:start to server:done, thread 8:"
     assert second[-1] == "done 10"
     assert end == ["server:start to server:done: 2 of 3 pairs took 1.00 ms or longer"]
-    assert open_ == ["not paired: 1 begins had no end by the end of the trace"]
+    assert open_ == ["not paired: 1 begin had no end by the end of the trace"]
 
 
 def test_hits_of_a_thread_stay_in_order_where_times_go_back() -> None:

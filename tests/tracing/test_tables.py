@@ -175,7 +175,7 @@ def test_sums_are_shown_with_and_without_a_key() -> None:
         "server:request__done status by id: 2 values in 5 hits",
         "hits sum mean min max id",
         "3 600 200 0 400 0",
-        "2 400 200 100 300 in 1 more values",
+        "2 400 200 100 300 in 1 more value",
     ]
     assert lines(written(By, "thread", of="status", events=events))[2:] == ["3 600 200 0 400 9", "2 400 200 100 300 8"]
     assert lines(written(By, "process", events=events[:3])) == [
@@ -258,8 +258,8 @@ def test_latency_by_thread() -> None:
     assert found[-5:] == [
         '5.00 us at 0.000000 s thread 10 server:request__start id=1 path="/a" -> server:request__done id=1 status=200',
         next(line for line in found if "thread 11" in line),
-        "not paired: 1 begins had no end by the end of the trace",
-        "not paired: 1 ends had no begin",
+        "not paired: 1 begin had no end by the end of the trace",
+        "not paired: 1 end had no begin",
         LOST,
     ]
 
@@ -274,7 +274,7 @@ def test_latency_by_key_pairs_across_threads_and_recursion_pairs_the_youngest() 
     assert found[0] == "request-start to request-done by id: 4 pairs"
     assert found[1].startswith("min 1 ns mean 24 ns p50 25 ns p90 40 ns")
     assert [line.split()[0] for line in found if " thread " in line] == ["40", "30", "25", "1"]
-    assert found[-2:] == ["not paired: 1 ends had no begin", LOST]
+    assert found[-2:] == ["not paired: 1 end had no begin", LOST]
 
 
 def test_latency_by_a_value_of_the_begin_or_else_of_the_end_with_a_filter_of_pairs() -> None:
@@ -288,9 +288,9 @@ def test_latency_by_a_value_of_the_begin_or_else_of_the_end_with_a_filter_of_pai
         made = Filter(where) if where else None
         return lines(written(Latency, "request-start", "request-done", by=by, where=made, events=events))[3:]
 
-    end = ["not paired: 1 ends had no begin", LOST]
+    end = ["not paired: 1 end had no begin", LOST]
     two = "not paired: 2 begins had no end by the end of the trace"
-    one = two.replace("2", "1")
+    one = two.replace("2 begins", "1 begin")
     assert rows("id") == ["calls total mean p50 p99 max id", "1 50 ns 50 ns 50 ns 50 ns 50 ns 1",
                           "2 24 ns 12 ns 4 ns 20 ns 20 ns 2", two, *end]  # fmt: skip
     assert rows("status")[1:3] == ["2 54 ns 27 ns 4 ns 50 ns 50 ns 7", "1 20 ns 20 ns 20 ns 20 ns 20 ns 5"]
@@ -396,6 +396,18 @@ def test_what_is_in_no_row_of_distributions_is_counted_once() -> None:
     assert [line.split(" ", 7)[::7] for line in found[2:]] == [["3", "0"], ["4", "in 2 more values"]]
 
 
+def test_one_is_told_as_one() -> None:
+    one = [Event(1, 1, 1, 1, (0, 200))]
+    assert "server:request__done id: 1 value in 1 hit\n" in written(By, "id", events=one)
+    assert "server:request__done status: 1 hit, sum" in written(By, "", of="status", events=one)
+    assert "server:request__done status by id: 1 value in 1 hit\n" in written(Histogram, "status", "id", events=one)
+    two = [*one, Event(2, 1, 1, 1, (1, 200))]
+    for shown in (written(By, "id", 1, events=two), written(Histogram, "status", "id", top=1, events=two)):
+        assert "in 1 more value\n" in shown
+    pair = written(Latency, "server:request-start", "server:request-done", events=[Event(1, 1, 1, 0, (0, None))])
+    assert "not paired: 1 begin had no end by the end of the trace\n" in pair
+
+
 @pytest.mark.parametrize(
     ("step", "values", "kind"),
     [
@@ -466,7 +478,7 @@ def test_addresses_are_told_to_be_some() -> None:
 def test_calls_that_an_exception_ended_may_not_have_returned() -> None:
     pair = [target(0, "f", kind=ENTER, provider=""), target(1, "f", kind=EXIT, provider="")]
     text = written(Latency, "f", "f:return", targets=pair, events=[Event(1, 1, 1, 0, ())])
-    assert "1 calls had not returned by the end of the trace: they go on, or an exception or longjmp" in text
+    assert "1 call had not returned by the end of the trace: they go on, or an exception or longjmp" in text
 
 
 def test_what_a_stop_takes_is_no_time_of_the_program() -> None:

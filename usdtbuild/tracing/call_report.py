@@ -10,7 +10,7 @@ from typing import Any
 from .. import limits
 from ..errors import InputError
 from ..files import open_input
-from ..text import ELLIPSIS, one_line
+from ..text import ELLIPSIS, one_line, plural
 from .call_tree import Calls, CallTree, Row, around, rows
 from .outputs.bars import duration
 from .outputs.rows import aligned
@@ -52,7 +52,7 @@ def without_time(tree: CallTree) -> Iterator[str]:
     unseen = [one for one in rows(tree) if one.unseen]
     if sum(one.unseen for one in unseen) > tree.deep:  # what was too deep is told of anyway
         few = ", ".join(f"{one_line(one.name)} ({one.unseen})" for one in unseen[:_FEW])
-        more = f" and {len(unseen) - _FEW} more functions" if len(unseen) > _FEW else ""
+        more = f" and {plural(len(unseen) - _FEW, 'more function')}" if len(unseen) > _FEW else ""
         yield (f"the ends of some calls weren't seen, of {few}{more}: left by an exception, longjmp, or a jump to what"
                " isn't traced, or open at the end. They are counted, and their time is their callers'")  # fmt: skip
 

@@ -128,7 +128,8 @@ class By(Table):
     def _write_sum(self, number: int, heading: str, report: Report) -> None:
         (cell,) = self._seen[number].values()
         lost = lost_too(report, [number], self._odd[number])
-        start = f"{heading}: {cell.count} hits, sum {number_text(cell.total)}, mean {cell.total / cell.count:.6g}"
+        sum_ = f"sum {number_text(cell.total)}, mean {cell.total / cell.count:.6g}"
+        start = f"{heading}: {plural(cell.count, 'hit')}, {sum_}"
         if self._is_part:  # of which the extremes aren't known
             self._stream.write(f"{start}{lost}\n")
             return
@@ -142,14 +143,14 @@ class By(Table):
         rows, lost = self._sorted(group), lost_too(report, self._keys.members(group), self._odd[group])
         values = plural(len(seen), "value")
         by = f" by {self._keys.shown}" if self._of else ""
-        self._stream.write(f"{heading}{by}: {'at least ' * bool(rest.count)}{values} in {total} hits{lost}\n")
+        self._stream.write(f"{heading}{by}: {'at least ' * bool(rest.count)}{values} in {plural(total, 'hit')}{lost}\n")
         most = self._top or _ROWS
         lines = [(cell, shown) for shown, cell in rows[:most]]
         left = Cell()
         for _, cell in rows[most:]:
             left.plus(cell)
         if left.count:
-            lines.append((left, f"in {len(rows) - most} more values"))
+            lines.append((left, f"in {plural(len(rows) - most, 'more value')}"))
         after = len(lines)
         if rest.count:
             lines.append((rest, "in values that came when the table was full, and were not told apart"))

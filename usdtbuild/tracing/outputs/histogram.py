@@ -138,13 +138,13 @@ class Histogram(Table):
 
     def _rows(self, group: int, heading: str, lost: str) -> Iterator[str]:
         sorted_, most = self._sorted(group), self._top or _ROWS
-        hits = sum(one.all.count for _, one in sorted_)
         values = plural(len(sorted_), "value")
         shown, left = sorted_[:most], self._new(group)
         for _, one in sorted_[most:]:
             left.plus(one)
         rest = self._rest.get(group, self._new(group))
-        more = [(f"in {len(sorted_) - most} more values", left), (_FULL, rest)]
+        hits = plural(sum(one.all.count for _, one in sorted_) + rest.all.count, "hit")
+        more = [(f"in {plural(len(sorted_) - most, 'more value')}", left), (_FULL, rest)]
         shown += [(text, one) for text, one in more if one.all.count]
         columns: list[tuple[str, ...]] = [("hits", "mean", "min", "p50", "p90", "p99", "max")]
         floating = any(map(self._is_floating, self._keys.members(group)))
@@ -153,7 +153,7 @@ class Histogram(Table):
             columns.append((str(one.all.count), number_text(one.all.total / one.all.count),
                             *(self._shown(number, floating=floating) for number in numbers)))  # fmt: skip
         least = "at least " * bool(rest.all.count)
-        yield f"{heading} by {self._keys.shown}: {least}{values} in {hits + rest.all.count} hits{lost}\n"
+        yield f"{heading} by {self._keys.shown}: {least}{values} in {hits}{lost}\n"
         yield from aligned(columns, [self._keys.shown, *(text for text, _ in shown)])
 
     def _is_floating(self, number: int) -> bool:

@@ -136,7 +136,7 @@ class Html(Hits):
         if report.engines:
             facts.append(f"traced with {' and '.join(report.engines)}")
         if any(report.lost):
-            facts.append(f"{sum(report.lost):,} hits lost")
+            facts.append(f"{_several(sum(report.lost), 'hit')} lost")
         if self._spans.without_begin:
             facts.append(f"{_several(self._spans.without_begin, 'end')} without a begin")
         return facts

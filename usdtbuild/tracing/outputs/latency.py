@@ -253,7 +253,7 @@ class Latency(Table):
         by = f" by {self._key}" if self._key else ""
         least = "at least " * bool(self._rest.seen.all.count)
         values = f", {least}{plural(len(self._times), 'value')} of {self._keys.shown}" if self._by else ""
-        write(f"{self._begin} to {self._end}{by}: {seen.count} pair{'s' * (seen.count != 1)}{values}\n")
+        write(f"{self._begin} to {self._end}{by}: {plural(seen.count, 'pair')}{values}\n")
         if seen.count:
             quantiles = "  ".join(f"p{100 * part:g} {duration(all_.quantile(part))}" for part in _QUANTILES)
             write(f"  min {duration(seen.least)}  mean {duration(seen.total / seen.count)}  {quantiles}"
@@ -270,7 +270,10 @@ class Latency(Table):
 
     def finish_pairs(self, report: Report) -> None:
         """Write what was not paired, or perhaps wrongly."""
-        self._stream.writelines(f"not paired: {count} {what}\n" for _, count, what in self._unpaired() if count)
+        for _, count, what in self._unpaired():
+            if count:
+                words, _, rest = what.partition("s ")
+                self._stream.write(f"not paired: {plural(count, words)} {rest}\n")
         if any(report.lost[number] for number in (*self._begins, *self._ends)):
             self._stream.write("hits were lost: where they were, a begin may be paired with the end of another\n")
         self._stream.flush()
@@ -281,7 +284,7 @@ class Latency(Table):
         rest = _Times()
         for _, one in sorted_[most:]:
             rest.plus(one)
-        more = [(f"in {len(sorted_) - most} more values", rest),
+        more = [(f"in {plural(len(sorted_) - most, 'more value')}", rest),
                 ("in values that came when the table was full, and were not told apart", self._rest)]  # fmt: skip
         shown += [(text, one) for text, one in more if one.seen.all.count]
         columns: list[tuple[str, ...]] = [("calls", "total", "mean", "p50", "p99", "max")]
