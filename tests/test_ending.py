@@ -49,7 +49,7 @@ def folder(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory, c
     made = tmp_path_factory.mktemp("ending")
     header_of(made, "app.d", PROVIDER, "--formats=dof")
     (made / "broken.d").write_text("provider app { probe ")
-    compiled(made, "main.c", SOURCE, "-fpatchable-function-entry=4,2", "-c")
+    compiled(made, "main.c", SOURCE, "-fpatchable-function-entry=7,5", "-c")
     usdtbuild("instrument", "main.o", "-o", "done.o", "--formats", "stapsdt,dof", cwd=made)
     run("gcc", "done.o", "-o", "app", cwd=made)
     (made / "made.o").touch()
