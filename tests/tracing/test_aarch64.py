@@ -290,7 +290,7 @@ def test_arguments_are_evaluated_where_the_hit_happens(
         made = evaluated.gate(words, at, action, calls, back)
         return made + code_aarch64.count_trampoline(at + len(made), action.counter, back, features)
 
-    for _ in range(400):
+    for _ in range(440):
         chosen, measures = made.sample(pools[0], 3), made.choice(((), (made.choice(wanted),)))
         if wanted is TEXT_MEASURES:
             chosen = [made.choice(pools[1]), chosen[1], made.choice(pools[2])]
@@ -450,6 +450,10 @@ def expression(made: random.Random, values: Sequence[Any], kinds: Sequence[str],
         return f"{'abc'[index]} {made.choice(('==', '!=', '<', '<=', '>', '>='))} {number}"
     names = [name for name, kind in zip("abc", kinds) if kind == INTEGER]
     near = int(values[index]) + made.randrange(-1, 2)
+    if made.random() < 0.25:
+        mask = made.choice((near & (1 << 64) - 1 or 1, 1, 0xFF00, 1 << 63))
+        compared = made.choice(("", f" == {near & mask}", f" != {near & mask}", " > 0", " < 255"))
+        return f"{'abc'[index]} & {mask}{compared}"
     other = str(made.choice((near, near, near, 0, -1, 1 << 63, *names)))
     return f"{'abc'[index]} {made.choice(('==', '!=', '<', '<=', '>', '>='))} {other}"
 

@@ -75,6 +75,15 @@ def passes(text: str, *values: Any) -> bool:
         '!(length == 1) && (arg4 == -3 || name == "q")',
         "not not length == 5000",
         "((length == 5000))",
+        "length & 8",
+        "(length & 8)",
+        "not length & 7",
+        "length & 0xff == 0x88 and arg4 & 0xff == 0xfd",
+        "((length & 0x1008) == 0x1008)",
+        "8 == length & 8",
+        "arg4 & 0xffffffffffffffff > 0x7fffffffffffffff",
+        "where & 0xf00 != NULL",
+        "length & 7 or (length & 8 and name == 'x')",
     ],
 )
 def test_passes(text: str) -> None:
@@ -93,6 +102,9 @@ def test_passes(text: str) -> None:
         "(length == 1 or length == 5000) and arg4 == 3",
         'not (name == "x" and arg4 == -3)',
         'not name =~ "x*"',
+        "length & 7",
+        "length & 0x1388 == 8",
+        "not (length & 8)",
     ],
 )
 def test_is_kept_out(text: str) -> None:
@@ -186,6 +198,18 @@ def test_what_could_not_be_read_compares_with_nothing(test: str, negation: str) 
         ("time > 5days", 7, "'5' means nothing"),
         ("time > length", 7, "time is compared with seconds"),
         ("time == NULL", 8, "time is compared with seconds"),
+        ("name & 1", 0, "& is for whole numbers, and name of app:done is none"),
+        ("1 < ratio & 1", 4, "& is for whole numbers"),
+        ("time & 1 == 1", 0, "& is for whole numbers"),
+        ("length & 0", 9, "a mask must stand behind &"),
+        ("length & 1.5", 9, "a mask must stand behind &"),
+        ("length & -1", 9, "a mask must stand behind &"),
+        ("length & 0x10000000000000000", 9, "a mask must stand behind &"),
+        ("(length & arg4) == 1", 10, "a mask must stand behind &"),
+        ("length & 1 == arg4", 0, "what is masked by & is compared with a number"),
+        ("length & 1 & 2", 11, "a comparison must follow"),
+        ("(length & 1", 11, "opened at character 1 is not closed"),
+        ("length & 4 == 'x'", 0, "length of app:done is a number"),
     ],
 )
 def test_mistakes_are_shown_at_their_place(text: str, at: int, said: str) -> None:

@@ -309,6 +309,10 @@ class Generator:
             return f"not ({parts[0]})" if word == "not" else f"({f') {word} ('.join(parts)})"
         sign = self.random.choice(("==", "!=", "<", "<=", ">", ">="))
         left, right = self.random.choice(names), self.literal(names)
+        if self.random.random() < 0.2:
+            masked = f"{left} & {self.number() & (1 << 64) - 1 or 1}"
+            right = self.literal(names[:1])
+            return self.random.choice((masked, f"({masked})", f"{masked} {sign} {right}", f"{right} {sign} ({masked})"))
         return f"{left} {sign} {right}" if self.random.random() < 0.8 else f"{right} {sign} {left}"
 
     def literal(self, names: str) -> str:
@@ -775,6 +779,14 @@ def test_a_register_against_a_constant_saves_nothing() -> None:
         ("a <= 1", "8f@%xmm0", Compare(0, "<=", 0x3FF << 52, signed=True, floating=True)),
         ("a < 0.1", "4f@%xmm0", Compare(0, "<", 0x3DCCCCCD, signed=True, floating=True)),
         ("a > -inf", "4f@%xmm0", Compare(0, ">", ~0x7F800000, signed=True, floating=True)),
+        ("a & 6 == 2", "-4@%edi", Compare(0, "==", 2, mask=6)),
+        ("not (a & 6)", "-4@%edi", Compare(0, "==", 0, mask=6)),
+        ("2 < (a & 6)", "4@%edi", Compare(0, ">", 2, mask=6)),
+        ("a & 6 == 8", "4@%edi", False),
+        ("a & 6 > -1", "-4@%edi", Compare(0, ">=", -(1 << 31), signed=True)),
+        ("a & 6", "-4@$-8", False),
+        ("a & 8", "-4@$-8", True),
+        ("thread & 1", "4@%edi", Compare(-1, "!=", 0, mask=1)),
         ("a == 1", "4@nonsense!", False),
         ("not a == 1", "4@nonsense!", False),
         ("a == 1 and b == 2 or c == 3", "4@%edi 4@%esi 4@%edx",
@@ -836,6 +848,7 @@ ROUNDS, THREADS = 300_000, 4
         ("eight", "h == 0x200000000 or g != -7", lambda i: i == 1),
         ("guarded", "round >= 299999", lambda i: i >= 299999),
         ("last", "sum != 3", lambda i: False),
+        ("ints", "f & 7 == 3 or a & 0x80", lambda i: i & 7 == 3 or -i & 0x80 != 0),
     ],
 )
 def test_counts_of_what_passes_are_exact_at_full_speed(
@@ -881,6 +894,8 @@ def test_every_engine_counts_what_passes(engine: str, scene: Any, counted: Any) 
     assert counts == {"scene:ints": 6, "scene:eight": 20}
     counts, _ = counted(*wanted, "b == 2 and time < 1h or time > 2h", "--", scene("pie"), 10, 2)
     assert counts == {"scene:ints": 2, "scene:eight": 20}
+    counts, _ = counted(*wanted, "(b & 6) == 2 and f & 3", "--", scene("pie"), 10, 2)
+    assert counts == {"scene:ints": 4, "scene:eight": 20}
 
 
 def test_a_limit_counts_what_passes(scene: Any, counted: Any) -> None:

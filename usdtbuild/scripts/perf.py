@@ -41,4 +41,4 @@ def _refuse(*_: object) -> str:
     raise CannotSayError("perf's filters compare numbers, not strings")
 
 
-_WORDS = Words("perf", _number, _refuse, _refuse, "", "", _refuse)
+_WORDS = Words("perf", _number, _refuse, _refuse, "", "", _refuse, masks=False)

@@ -109,6 +109,7 @@ class Words(NamedTuple):
     either: str = " || "
     negation: str = "!"
     unsigned: str = ""
+    masks: bool = True
 
     def value(self, target: Target, index: int) -> str:
         """Return an argument as what it is."""
@@ -147,6 +148,10 @@ class Words(NamedTuple):
         return f"{self._number(left, target)} {sign} {self._number(right, target)}"
 
     def _number(self, operand: FilterOperand, target: Target) -> str:
+        if operand.mask:
+            if not self.masks:
+                raise CannotSayError(f"{self.name} compares whole numbers, and no bits of them")
+            return f"({self._number(operand._replace(mask=0), target)} & {self._whole(operand.mask)})"
         if operand.name and (index := argument_index(target, operand.name)) >= 0:
             return self.number(target, index)
         if operand.name:

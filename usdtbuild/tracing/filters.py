@@ -1,10 +1,11 @@
 """Filters of hits: `length > 4096 and name == "x"`, read once, compiled once for each probe.
 
 The language: comparisons (== != < <= > >=, and =~ with a glob) of arguments, by name or as arg0, arg1, ..., with
-numbers, strings, NULL, what the argument calls a value (`colour == RED`), or each other; `and`, `or`, `not` and
-parentheses. `thread` and `process` are the numbers of those that hit, and `time` is how long the trace has run (in
-seconds, or 5s, 200ms), where no argument is called so. What an engine couldn't read compares with nothing: each
-comparison with it is false, under `not` too. Nothing here knows where hits come from or go to.
+numbers, strings, NULL, what the argument calls a value (`colour == RED`), or each other; whole numbers by some of their
+bits, `flags & 6 == 2`, where `flags & 6` alone means that one is set; `and`, `or`, `not` and parentheses. `thread` and
+`process` are the numbers of those that hit, and `time` is how long the trace has run (in seconds, or 5s, 200ms), where
+no argument is called so. What an engine couldn't read compares with nothing: each comparison with it is false, under
+`not` too. Nothing here knows where hits come from or go to.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ..errors import UsageError
 from .measures import PROCESS, THREAD
-from .model import FLOAT, INTEGER, MISSING, STRING, Argument, Event, Target, Unreadable, Value
+from .model import FLOAT, INTEGER, MISSING, POINTER, STRING, Argument, Event, Target, Unreadable, Value
 
 Test = Callable[..., bool]  # of a hit's values, and `own_of` it
 
@@ -29,7 +30,7 @@ _TOKEN = re.compile(
     |(?P<number>[-+]inf(?![\w.])|[-+]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?![\w.]))
     |(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     |(?P<word>[^\W\d]\w*(?:(?:\.|->)[^\W\d]\w*)*)
-    |(?P<sign>==|!=|<=|>=|=~|&&|\|\||[<>()!]))""",
+    |(?P<sign>==|!=|<=|>=|=~|&&|\|\||[<>()!&]))""",
     re.VERBOSE | re.DOTALL,
 )
 _WORDS = {"&&": "and", "||": "or", "!": "not"}
@@ -69,11 +70,13 @@ class _Token(NamedTuple):
 
 
 class FilterOperand(NamedTuple):
-    """Either the argument `name`, or a literal (then `name` is '')."""
+    """Either the argument `name`, of which only the bits of `mask` count if that isn't 0, or a literal (then `name` is
+    '')."""
 
     name: str
     literal: Value
     at: int
+    mask: int = 0
 
 
 class _Duration(float):
@@ -188,6 +191,9 @@ class Filter:
 
     def _check(self, tree: Comparison, target: Target, kinds: list[str]) -> None:
         """Refuse what could never be meant: strings against numbers, and strings longer than what is read of them."""
+        for kind, operand in zip(kinds, (tree.left, tree.right)):
+            if operand.mask and (kind not in {INTEGER, POINTER} or is_time(operand, target)):
+                self._fail(operand.at, f"& is for whole numbers, and {operand.name} of {target.title} is none")
         if tree.sign == "=~" and kinds[0] != STRING:
             self._fail(tree.at, f"=~ is for strings, and {tree.left.name} of {target.title} is none")
         if "" in kinds and tree.sign not in {"==", "!="}:
@@ -282,7 +288,10 @@ def _getter(operand: FilterOperand, target: Target, null: Value) -> Callable[[Se
     if not operand.name:
         literal = null if operand.literal is None else operand.literal
         return lambda values, own: literal
-    index = argument_index(target, operand.name)
+    index, mask = argument_index(target, operand.name), operand.mask
+    if mask:
+        plain: Callable[..., Any] = _getter(operand._replace(mask=0), target, null)
+        return lambda values, own: found if (found := plain(values, own)) is MISSING else found & mask
     if index < 0:
         place = _OWN.index(operand.name)
         return lambda values, own: own[place]
@@ -363,7 +372,7 @@ class _Parser:
             self._fail(f"is nested deeper than {_DEEPEST} levels")
         if self._take("not"):
             tree: Tree = Joined("not", (self._one(),))
-        elif self._take("("):
+        elif not self._is_masked() and self._take("("):
             opened = self._tokens[self._next - 1].at
             tree = self._either()
             if not self._take(")"):
@@ -376,6 +385,8 @@ class _Parser:
     def _comparison(self) -> Tree:
         left = self._operand()
         sign = self._token
+        if left.mask and (sign.kind == "end" or sign.text in {"and", "or", ")"}):
+            return Comparison(left, "!=", FilterOperand("", 0, left.at), left.at)
         if sign.kind != "sign" or sign.text not in OPPOSITES:
             self._fail("a comparison must follow: == != < <= > >= or =~")
         self._next += 1
@@ -384,11 +395,31 @@ class _Parser:
             self._fail("one side of a comparison must be an argument", left.at)
         if sign.text == "=~" and not (left.name and isinstance(right.literal, bytes)):
             self._fail('=~ compares an argument with a pattern, as in name =~ "*.html"', sign.at)
+        if (left.mask and right.name) or (right.mask and left.name):
+            self._fail("what is masked by & is compared with a number", left.at)
         if self._token.kind == "sign" and self._token.text in OPPOSITES:
             self._fail("comparisons are not chained; join two by and")
         return Comparison(left, sign.text, right, sign.at)
 
+    def _is_masked(self) -> bool:
+        """Whether an argument with its mask stands here in parentheses, as C wants it: `(flags & 6) == 2`."""
+        opened, name, sign, _, closed = (one.text for one in (*self._tokens, *[self._tokens[-1]] * 4)[self._next :][:5])
+        return (opened, sign, closed) == ("(", "&", ")") and bool(name)
+
+    def _mask(self) -> int:
+        token = self._token
+        number = self._number(token) if token.kind == "number" else 0
+        if not isinstance(number, int) or not 0 < number < 1 << 64:
+            self._fail("a mask must stand behind &: a whole number greater than 0, of at most 64 bits")
+        self._next += 1
+        return number
+
     def _operand(self) -> FilterOperand:
+        if self._is_masked():
+            self._next += 1
+            found = self._operand()
+            self._next += 1
+            return found
         token = self._token
         if token.kind == "word" and (token.text not in _KEYWORDS or token.text == "NULL"):
             found = FilterOperand("" if token.text == "NULL" else token.text, None, token.at)
@@ -402,7 +433,7 @@ class _Parser:
         else:
             self._fail(f"an argument, a number or a string must stand here, not {_shown(token)}")
         self._next += 1
-        return found
+        return found._replace(mask=self._mask()) if found.name and self._take("&") else found
 
     def _number(self, token: _Token) -> int | float:
         try:

@@ -39,10 +39,11 @@ class NotHereError(Exception):
 
 
 class Compare(NamedTuple):
-    """An operand of the site, by its index, compared with a constant or with the operand `other`. False if one of them
-    can't be read. `signed` says how; a constant is in the operand's own range. `floating`: the operand is a
-    floating-point number, and the constant stands for one; a NaN is unequal to it, and no other comparison is true.
-    The operand may be the number of the thread or the process, or the TIME, in nanoseconds of CLOCK_MONOTONIC."""
+    """An operand of the site, by its index, or of it the bits of `mask` if that isn't 0, compared with a constant or
+    with the operand `other`. False if one of them can't be read. `signed` says how; a constant is in the operand's own
+    range. `floating`: the operand is a floating-point number, and the constant stands for one; a NaN is unequal to it,
+    and no other comparison is true. The operand may be the number of the thread or the process, or the TIME, in
+    nanoseconds of CLOCK_MONOTONIC."""
 
     operand: int
     sign: str
@@ -50,6 +51,7 @@ class Compare(NamedTuple):
     other: int | None = None
     signed: bool = False
     floating: bool = False
+    mask: int = 0
 
 
 class Text(NamedTuple):
@@ -234,17 +236,18 @@ class _Lowering(NamedTuple):
         if right is not None:
             return self.of_two(left, sign, right)
         assert not isinstance(literal, bytes)  # the filter was checked
+        mask = tree.left.mask or tree.right.mask
         if self.is_floating(left):
             return self.with_number(left, sign, literal or 0)
         if not isinstance(literal, float):
-            return self.with_constant(left, sign, literal or 0)
+            return self.with_constant(left, sign, literal or 0, mask)
         if math.isinf(literal):
-            return self.with_constant(left, sign, (1 << 65) * (1 if literal > 0 else -1))
+            return self.with_constant(left, sign, (1 << 65) * (1 if literal > 0 else -1), mask)
         if literal.is_integer():
-            return self.with_constant(left, sign, int(literal))
+            return self.with_constant(left, sign, int(literal), mask)
         if sign in {"==", "!="}:
-            return self.with_constant(left, sign, 1 << 65)  # no integer is equal to it
-        return self.with_constant(left, {"<": "<=", ">=": ">"}.get(sign, sign), math.floor(literal))
+            return self.with_constant(left, sign, 1 << 65, mask)  # no integer is equal to it
+        return self.with_constant(left, {"<": "<=", ">=": ">"}.get(sign, sign), math.floor(literal), mask)
 
     def position(self, operand: FilterOperand) -> int | None:
         if not operand.name:
@@ -347,18 +350,20 @@ class _Lowering(NamedTuple):
         known = {CONSTANT, MEMORY, REGISTER}
         return index >= len(self.operands) or (index >= 0 and self.operands[index].place.kind not in known)
 
-    def with_constant(self, index: int, sign: str, constant: int) -> Predicate:
+    def with_constant(self, index: int, sign: str, constant: int, mask: int = 0) -> Predicate:
         if self.is_missing(index):
             return False
         operand = self.operands[index] if index >= 0 else _MOMENT if index == TIME else _NUMBER
         least, greatest = value_range(operand)
         if operand.place.kind == CONSTANT:
-            return _compared(wrapped(operand.place.displacement, operand), sign, constant)
-        if not least <= constant <= greatest:
-            always = _compared(least, sign, constant)
+            value = wrapped(operand.place.displacement, operand)
+            return _compared(value & mask if mask else value, sign, constant)
+        first, last = (0, mask) if mask else (least, greatest)
+        if not first <= constant <= last:
+            always = _compared(first, sign, constant)
             # What lies in memory that can't be read isn't compared with anything.
             return Compare(index, ">=", least, signed=operand.signed) if always else False
-        return Compare(index, sign, constant, signed=operand.signed)
+        return Compare(index, sign, constant, signed=operand.signed and not mask, mask=mask)
 
     def of_two(self, left: int, sign: str, right: int) -> Predicate:
         if self.is_missing(left) or self.is_missing(right):

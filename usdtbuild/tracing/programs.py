@@ -49,6 +49,7 @@ _INSTRUCTIONS: dict[str, dict[str, tuple[int, str]]] = {
     "held_mark": {}, "begin_of_pair": {"pairs": _NUMBER}, "end_of_pair": {"pairs": _NUMBER}, "hold_time": {},
     "held_time": {}, "moment": {}, "hold_key": {}, "hashed_key": {}, "begin_of_keyed_pair": {"pairs": _NUMBER},
     "end_of_keyed_pair": {"pairs": _NUMBER}, "count_unkeyed": {"pairs": _NUMBER},
+    "masked": {"mask": _NUMBER},
 }  # fmt: skip
 _NUMBERS = {name: number for number, name in enumerate(_INSTRUCTIONS)}
 # Which of less (1), equal (2) and greater (4) is true; 8: as signed numbers.

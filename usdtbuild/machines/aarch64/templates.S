@@ -666,6 +666,11 @@ template compare_constant
         cmp     x0, x1
 end compare_constant
 
+template masked
+        number_64 x1, mask
+        and     x0, x0, x1
+end masked
+
 template keep_first             // of two operands
         mov     x9, x0
 end keep_first

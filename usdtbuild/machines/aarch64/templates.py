@@ -522,6 +522,12 @@ TEMPLATES = {
          Hole(4, "movw_uabs_g2_nc", "constant", 0),
          Hole(8, "movw_uabs_g1_nc", "constant", 0),
          Hole(12, "movw_uabs_g0_nc", "constant", 0),)),
+    "masked": Template(
+        b"\x01\x00\xe0\xd2\x01\x00\xc0\xf2\x01\x00\xa0\xf2\x01\x00\x80\xf2\x00\x00\x01\x8a",
+        (Hole(0, "movw_uabs_g3", "mask", 0),
+         Hole(4, "movw_uabs_g2_nc", "mask", 0),
+         Hole(8, "movw_uabs_g1_nc", "mask", 0),
+         Hole(12, "movw_uabs_g0_nc", "mask", 0),)),
     "keep_first": Template(b"\xe9\x03\x00\xaa"),
     "join_above": Template(b"\xe0\x03\x00\x2a\x00\x80\x09\xaa"),
     "join_below": Template(b"\xe9\x03\x09\x2a\x20\x81\x00\xaa"),

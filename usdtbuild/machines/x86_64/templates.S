@@ -822,6 +822,11 @@ template compare_constant
         cmp     %rcx, %rax
 end compare_constant
 
+template masked
+        movabs  $mask, %rcx
+        and     %rcx, %rax
+end masked
+
 template keep_first             # of two operands
         mov     %rax, %rdi
 end keep_first

@@ -623,6 +623,9 @@ TEMPLATES = {
     "compare_constant": Template(
         b"\x48\xb9\x00\x00\x00\x00\x00\x00\x00\x00\x48\x39\xc8",
         (Hole(2, "64", "constant", 0),)),
+    "masked": Template(
+        b"\x48\xb9\x00\x00\x00\x00\x00\x00\x00\x00\x48\x21\xc8",
+        (Hole(2, "64", "mask", 0),)),
     "keep_first": Template(b"\x48\x89\xc7"),
     "join_above": Template(b"\x48\xc1\xe7\x20\x89\xc0\x48\x09\xf8"),
     "join_below": Template(b"\x89\xff\x48\xc1\xe0\x20\x48\x09\xf8"),

@@ -24,7 +24,7 @@ enum {
 	END, COUNT, LOAD, COMPARE, COMPARE_CONSTANT, KEEP_FIRST, COMPARE_TWO, JUMP, ORDER, TEXT_BEGINS, JOIN_ABOVE, JOIN_BELOW, KEY_BEGIN,
 	KEY_WORD, KEY_TEXT, CELL, KEY_CELL, KEYS, WIDE_CELL, CELL_NUMBER, NUMBERED_CELL, STEP_KEY, NUMBER_KEY, COUNT_CELL, TALLY_CELL,
 	CLASS_CELL, MARK, KEYLESS, HOLD_MARK, HELD_MARK, BEGIN_OF_PAIR, END_OF_PAIR, HOLD_TIME, HELD_TIME, MOMENT, HOLD_KEY, HASHED_KEY,
-	BEGIN_OF_KEYED_PAIR, END_OF_KEYED_PAIR, COUNT_UNKEYED, INSTRUCTIONS
+	BEGIN_OF_KEYED_PAIR, END_OF_KEYED_PAIR, COUNT_UNKEYED, MASKED, INSTRUCTIONS
 };
 /* clang-format on */
 
@@ -597,6 +597,7 @@ static inline __attribute__((always_inline)) PLAIN int run(
 		case BEGIN_OF_KEYED_PAIR: begin_keyed(i->number, held_key, value, mark); break;
 		case END_OF_KEYED_PAIR: left = (uint64_t)end_keyed(i->number, held_key, &value, mark, &took); right = 0; break;
 		case COUNT_UNKEYED: add(i->number + PAIRS_KEY, 1); break;
+		case MASKED: value &= i->number; break;
 		default: __builtin_unreachable();
 		}
 		/* clang-format on */

@@ -328,7 +328,10 @@ def _test(predicate: Predicate) -> str:
         raise NotHereError("bpftrace compares numbers only")
     kind = _kind(predicate.signed)
     other = _value(predicate.other) if predicate.other is not None else _literal(predicate.constant)
-    return f"{kind}{_value(predicate.operand)} {predicate.sign} {kind}{other}"
+    value = f"{kind}{_value(predicate.operand)}"
+    if predicate.mask:
+        value = f"({value} & {kind}{_literal(predicate.mask)})"
+    return f"{value} {predicate.sign} {kind}{other}"
 
 
 def _literal(value: int) -> str:

@@ -250,7 +250,7 @@ class _Tests:
 
     def is_plain(self, one: Compare | Text) -> bool:
         """Whether a comparison needs no register."""
-        if isinstance(one, Text) or one.operand < 0 or one.other is not None or one.floating:
+        if isinstance(one, Text) or one.operand < 0 or one.other is not None or one.floating or one.mask:
             return False
         return bool(self.words.as_it_is(self.operands[one.operand], one.constant))
 
@@ -294,6 +294,8 @@ class _Tests:
         if compare.floating:
             not_a_number = true if compare.sign == "!=" else unreadable
             self.made.add(f"order_{self.operands[compare.operand].size or 8}", not_a_number=not_a_number)
+        if compare.mask:
+            self.made.add("masked", mask=compare.mask)
         if compare.other is None:
             constant = clock.ticks_at(compare.constant) if compare.operand == TIME else compare.constant
             self.made.add("compare_constant", constant=constant & 0xFFFFFFFFFFFFFFFF)
