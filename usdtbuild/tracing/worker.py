@@ -201,7 +201,6 @@ class Worker:
 
     def run(self) -> None:
         """Trace until the program ends or the front has had enough."""
-        check_numbers()
         self.tell(job.Mark(*clock.now(), 0))  # all records are later
         if self.wish.argv:
             if not self._start():
@@ -466,6 +465,7 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
     try:
         KEEPER.start(wish.keeper)
         worker.watch_front()
+        check_numbers()
         worker.run()
     except UnwantedError:
         worker.outbox.closed = _is_gone(link)
