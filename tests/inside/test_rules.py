@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-RUNTIME = Path(__file__).resolve().parent.parent.parent / "usdtbuild" / "runtime" / "live"
+HERE = Path(__file__).resolve().parent
+RUNTIME = HERE.parent.parent / "usdtbuild" / "runtime" / "live"
 pytestmark = pytest.mark.usefixtures("native")
 
 PAIRS = [
@@ -49,3 +50,15 @@ def test_nothing_of_the_runtime_is_warned_of_where_programs_ask_for_more_warning
     (tmp_path / "new.cc").write_text((tmp_path / "old.c").read_text())
     run(compiler, "-std=c90", "-pedantic", *strict, "-I", RUNTIME, tmp_path / "old.c")
     run(compiler, "-pedantic", "-Wold-style-cast", *strict, "-I", RUNTIME, "-x", "c++", tmp_path / "new.cc")
+
+
+def test_a_rule_with_one_handler_too_many_has_no_effect(build: Any, run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    """And isn't told of by those that come after it."""
+    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    library = tmp_path / "module.so"
+    run("gcc", "-O2", "-DUSDT_LIVE", "-shared", "-fPIC", "-I", tmp_path, HERE / "module.c", "-o", library)
+    assert run(build("crowded.c"), library).stdout.splitlines() == [
+        "1 1 1 1 1 1 1 1 -5 ", "counted 2", "again 1", "another -5", "tick 8 done 0",
+        "off 1", "another 2", "tick 1 done 1",
+        "0 0 0 0 0 0 0 0 0 ", "module 8", "counted 1", "refreshed -5 1", "more 1",
+    ]  # fmt: skip

@@ -364,7 +364,7 @@ static int apply(unsigned kinds, uint32_t key)
 	for (module = live_modules; module; module = module->next) {
 		int one = module->point_count ? apply_to(module, kinds, key) : 0;
 
-		error = error ? error : one;
+		error = one && error != USDT_LIVE_NO_MEMORY ? one : error;
 	}
 	return error;
 }
@@ -403,15 +403,19 @@ static void mend(live_module *module, uint32_t key)
 	live_free(&scratch);
 }
 
+static int look_error; /* of rules that came before; usdt_live_refresh() tells of it, once */
+
 /* Look at points, and give new ones what the rules say. */
-static int look(int changed, uint32_t key)
+static void look(int changed, uint32_t key)
 {
 	live_module *module;
+	int error;
 
 	for (module = live_modules; module; module = module->next)
 		mend(module, key);
 	live_watch_linker();
-	return changed && live_rule_count ? apply(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS, 0) : 0;
+	error = changed && live_rule_count ? apply(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS, 0) : 0;
+	look_error = error ? error : look_error;
 }
 
 static void (*on_change)(void);
@@ -481,22 +485,41 @@ static void count_all(void)
 	}
 }
 
+/* Whether one more rule gives any point a handler too many. */
+static int is_one_too_many(const rule *r)
+{
+	const live_point *point;
+	live_module *module;
+
+	if (!r->on || (!r->handler && !r->leaver) || live_rule_count < HANDLERS)
+		return 0;
+	for (module = live_modules; module; module = module->next) {
+		uint32_t at = FIRST;
+
+		while (module->point_count && (point = next_point(module, r->key, &at)))
+			if (live_is_one_too_many(r, point))
+				return 1;
+	}
+	return 0;
+}
+
 static int change(const rule *r)
 {
 	uint64_t start = now();
-	int changed, error = lock_and_scan(&changed), added, applied = 0, on = 0;
+	int changed, error = lock_and_scan(&changed), applied = 0, on = 0;
 
 	if (error)
 		return error;
 	memset(&last, 0, sizeof last);
 	last.reading_nanoseconds = now() - start;
-	error = look(changed, r->key); /* what is wrong with another rule mustn't keep this one from what it says */
-	added = live_add_rule(r);
-	if (!added && r->on)
+	look(changed, r->key);
+	error = is_one_too_many(r) ? USDT_LIVE_TOO_MANY : live_add_rule(r);
+	if (!error && r->on)
 		live_give_cells();
-	if (!added)
+	if (!error)
 		applied = apply(r->kind, r->key);
-	error = added ? added : applied ? applied : error;
+	if (applied == USDT_LIVE_NO_MEMORY) /* too many are an earlier rule's, in a module that came later */
+		error = applied;
 	count_matched(r, !error, &on);
 	last.nanoseconds = now() - start;
 	unlock();
@@ -563,7 +586,9 @@ int usdt_live_refresh(void)
 
 	if (error)
 		return error;
-	error = look(changed, 0);
+	look(changed, 0);
+	error = look_error;
+	look_error = 0;
 	count_all();
 	unlock();
 	return error ? error : (int)last.points;
@@ -680,9 +705,9 @@ int usdt_live_report(char *text, size_t size)
 	told all = {text, size, 0};
 	usdt_live_statistics s;
 	refusals r = {0};
+	int error = usdt_live_refresh();
 	unsigned i;
 
-	usdt_live_refresh();
 	usdt_live_each(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS, "*", count_refusal, &r);
 	usdt_live_get_statistics(&s);
 	/* clang-format off */
@@ -696,6 +721,8 @@ int usdt_live_report(char *text, size_t size)
 	if (s.locked)
 		tell(&all, "%u counted with locked additions: %s\n", s.locked,
 			live_is_shared() ? "another process reads the counts" : live_why_locked());
+	if (error < 0)
+		tell(&all, "rules: %s\n", usdt_live_error(error));
 	for (i = 0; i < r.kinds; i++)
 		tell(&all, "%6u %s: %s\n", r.count[i], r.reason[i], r.detail[i]);
 	if (lock() == 0) {

@@ -181,12 +181,21 @@ int live_rule_applies(const rule *r, const live_point *point)
 	return point->shown.size >= (r->on ? r->minimum : 0) && live_point_matches(r->kind, &r->pattern, point);
 }
 
+static int has_handler(const live_actions *actions, const rule *r)
+{
+	unsigned i;
+
+	for (i = 0; i < actions->count; i++)
+		if (actions->action[i].handler == r->handler && actions->action[i].leaver == r->leaver && actions->action[i].data == r->data)
+			return 1;
+	return 0;
+}
+
 /* Handlers of a point by all rules, in `wanted`. Returns whether it shall be on. */
 int live_decide(const live_point *point, live_actions *wanted, int *error)
 {
 	walk w = walk_of(point->key);
 	uint32_t i;
-	unsigned j;
 	int on = 0;
 
 	wanted->count = wanted->vectors = wanted->leaves = wanted->counted = 0;
@@ -204,10 +213,7 @@ int live_decide(const live_point *point, live_actions *wanted, int *error)
 		on = 1;
 		if (!r->handler && !r->leaver)
 			continue;
-		for (j = 0; j < wanted->count; j++)
-			if (wanted->action[j].handler == r->handler && wanted->action[j].leaver == r->leaver && wanted->action[j].data == r->data)
-				break;
-		if (j < wanted->count)
+		if (has_handler(wanted, r))
 			continue;
 		if (wanted->count == HANDLERS) {
 			*error = USDT_LIVE_TOO_MANY;
@@ -222,6 +228,16 @@ int live_decide(const live_point *point, live_actions *wanted, int *error)
 		wanted->leaves |= r->leaver != NULL;
 	}
 	return on;
+}
+
+/* Whether one more rule would give a point, whose name may have its key, more handlers than there is room for. */
+int live_is_one_too_many(const rule *added, const live_point *point)
+{
+	live_actions wanted;
+	int error;
+
+	return live_rule_applies(added, point) && live_decide(point, &wanted, &error) && wanted.count == HANDLERS
+		&& !has_handler(&wanted, added);
 }
 
 /* The one list of this content, so that switching on and off for ever takes no memory. */

@@ -60,6 +60,7 @@ LIVE_HIDDEN uint32_t live_key_of(const rule *r);
 LIVE_HIDDEN int live_add_rule(const rule *added); /* 0 or an error */
 /* Handlers of a point by all rules, in `wanted`. Returns whether it shall be on. */
 LIVE_HIDDEN int live_decide(const live_point *point, live_actions *wanted, int *error);
+LIVE_HIDDEN int live_is_one_too_many(const rule *added, const live_point *point);
 LIVE_HIDDEN const live_actions *live_shared_actions(const live_actions *wanted);
 LIVE_HIDDEN void live_set_actions(live_point *point, const live_actions *actions);
 

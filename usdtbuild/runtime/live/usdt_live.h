@@ -32,9 +32,10 @@
  * isn't limited; switching one name costs the same, however many points and rules there are. Handlers and their data must stay valid for as
  * long as the program runs, because a thread may still be on its way into them when _off() returns.
  *
- * RESULTS. Functions return a number of points that are on for this rule, 0 or more, or one of the negative errors below;
- * usdt_live_error() puts them in words. A point that matches and can't be switched on is no error: usdt_live_each() says for each
- * point why. Nothing here aborts or prints.
+ * RESULTS. An _on() returns how many of the points that it matches are on: 0 or more. An error is negative, one of those below;
+ * usdt_live_error() puts it in words. A rule that failed has no effect, but with USDT_LIVE_NO_MEMORY it may have a part of it. A point that
+ * can't be switched on is no error: usdt_live_each() says for each point why. In a module that is loaded later, handlers beyond the eighth of
+ * a point aren't called: usdt_live_refresh() tells. Nothing here aborts or prints.
  *
  * HANDLERS run in the thread that hit the point, between two instructions of it, like signal handlers: they must not take locks that the
  * interrupted code may hold. errno and all registers are restored. A point that is hit while a handler of the same thread
@@ -191,7 +192,8 @@ unsigned long long usdt_live_count(unsigned kinds, const char *pattern);
 typedef int usdt_live_visitor(const usdt_live_point *point, unsigned long long count, void *data);
 int usdt_live_each(unsigned kinds, const char *pattern, usdt_live_visitor *each, void *data);
 
-/* Look for modules that came and went, where the dynamic linker doesn't tell. Returns the number of points. */
+/* Look for modules that came and went, where the dynamic linker doesn't tell. Returns the number of points, or once what went wrong with rules
+ * in modules that came since the last call. */
 int usdt_live_refresh(void);
 
 void usdt_live_get_statistics(usdt_live_statistics *statistics);
