@@ -70,6 +70,21 @@ def test_what_loads_no_library_is_told(trace: Any, program: Path) -> None:
     assert "it is static" in done.stderr
 
 
+def test_where_address_sanitizer_ends_the_program_it_is_told_what_helps(
+    trace: Any, run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """Its library wants to be the first one, and a preloaded one is before it."""
+    usdtbuild("header", HERE / "busy.d", "-o", tmp_path / "busy.h")
+    asan = "-fsanitize=address", "-DUSDT_LIVE", "-I", tmp_path, "-pthread"
+    if run("gcc", *asan, HERE / "busy.c", "-o", tmp_path / "busy", code=None).returncode:
+        pytest.skip("gcc has no AddressSanitizer here")
+    done = trace("--count", "-P", "tick", "--", "./busy", 10, cwd=tmp_path, code=1)
+    assert "it is static" not in done.stderr
+    (setting,) = re.findall(r"AddressSanitizer .*; set (\w+)=(\S+)$", done.stderr, re.MULTILINE)
+    done = trace("--count", "-P", "tick", "--", "./busy", 10, cwd=tmp_path, env=dict([setting]))
+    assert re.search(r"^30 +busy:tick$", done.stdout, re.MULTILINE)
+
+
 def test_a_process_that_runs_already_is_refused(trace: Any) -> None:
     done = trace("-p", os.getpid(), code=2)
     assert "traces commands that it starts" in done.stderr

@@ -10,6 +10,7 @@ What the arguments of hits decide is evaluated there, too, by `programs`; what c
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -22,7 +23,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..apart import open_binary
+from ..elf.dynamic import Dynamic
+from ..elf.image import Image
+from ..elf.tags import DT_NEEDED
+from ..errors import InputError, UsageError
 from ..folders import folder as folder_of
 from ..inspection.demangle import demangle_if_possible
 from . import clock
@@ -70,6 +75,11 @@ _FUNCTION = "2"
 _OTHER_LENGTHS = ("other-nm", "padding-short", "padding-long")
 _OTHER_ENTRIES = "compile it with what `usdtbuild flags --patchable` gives, or use --engine patch"
 _IN_PART = 1 << 10  # threads that may have ended amid a hit
+_NOT_LOADED = "it is static, or runs with other rights, and loads no library of ours", "use another engine"
+_NOT_FIRST = (
+    "AddressSanitizer ends programs with a preloaded library, as ours is",
+    "set ASAN_OPTIONS=verify_asan_link_order=0",
+)
 # A pattern that may be a C++ function's whole name without parameters; the length of a name that begins so.
 _PLAIN = re.compile(r"[A-Za-z_]\w*[*?\[\]\w]*$")
 _LENGTHS = ("[0-9]", "[0-9][0-9]")
@@ -210,8 +220,8 @@ class Inside(Tracer):
             # It has opened what it needs, those that it starts find nothing, and who kills us leaves nothing behind.
             shutil.rmtree(self._folder, ignore_errors=True)
         elif not self._stopped:
-            why = "it is static, or runs with other rights, and loads no library of ours"
-            self.refusals.append(Refusal(argv[0], why, "use another engine"))
+            why, cure = _NOT_FIRST if _needs_asan(self.wish) else _NOT_LOADED
+            self.refusals.append(Refusal(argv[0], why, cure))
 
     # -- what the library writes -------------------------------------------------------------------------------------
 
@@ -372,6 +382,18 @@ class Inside(Tracer):
         if self._programs is not None:
             self._programs.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _needs_asan(wish: Job) -> bool:
+    """Whether a command's program needs the library of AddressSanitizer (GCC's, or Clang's with -shared-libasan)."""
+    name = wish.argv[0]
+    path = str(Path(wish.cwd, name)) if "/" in name else shutil.which(name) or name
+    with contextlib.suppress(InputError, OSError):
+        opened = open_binary(path)
+        if opened is not None:
+            with opened:
+                return any("asan" in one for one in Dynamic(Image(opened.view, path)).texts(DT_NEEDED))
+    return False
 
 
 def _with_linked(rules: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
