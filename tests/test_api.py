@@ -209,6 +209,18 @@ def test_a_process_goes_on(app: Path) -> None:
         ({"command": ["true"], "stack": -1}, public.UsageError, "--stack: -1 is no whole number from 0 to 1000"),
         ({"command": ["true"], "min_size": -1}, public.UsageError, "--min-size: -1 is no whole number from 0 to"),
         ({"command": ["true"], "members": 9}, public.UsageError, "--members: 9 is no whole number from 0 to 8"),
+        ({"command": ["true"], "limit": 1.5}, public.UsageError, "--limit: 1.5 is no whole number"),
+        ({"command": ["true"], "limit": 0}, public.UsageError, "more than 0"),
+        ({"command": ["true"], "duration": "5"}, public.UsageError, "--duration: '5' is no number"),
+        ({"command": ["true"], "where": 5}, public.UsageError, "--filter: 5 is no string"),
+        ({"command": ["true"], "engine": None}, public.UsageError, "--engine: None is no string"),
+        ({"command": ["true"], "emulator": 5}, public.UsageError, "--emulator: 5 is no string"),
+        ({"command": ["true"], "probes": 5}, public.UsageError, "-P: 5 is neither a string nor a path"),
+        ({"command": ["true"], "functions": [b"f"]}, public.UsageError, "-F: b'f' is neither a string nor a path"),
+        ({"command": ["true", 5]}, public.UsageError, "command: 5 is neither a string nor a path"),
+        ({"command": ["true"], "cwd": 5}, public.UsageError, "cwd: 5 is neither a string nor a path"),
+        ({"pid": "5"}, public.UsageError, "-p: '5' is no whole number"),
+        ({"pid": [1, 2.5]}, public.UsageError, "-p: 2.5 is no whole number"),
         ({"command": ["true"], "engine": "magic"}, public.UsageError, "there is no tracer magic"),
         ({"command": ["true"], "where": "bytes >"}, public.UsageError, "bytes >"),
         ({"command": ["./not-there"]}, public.UsdtError, "not-there"),
@@ -218,6 +230,20 @@ def test_a_process_goes_on(app: Path) -> None:
 def test_errors(options: dict[str, Any], kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         public.trace(**options).count()
+
+
+def test_what_is_asked_of_a_trace_is_text() -> None:
+    asked: list[tuple[str, dict[str, Any], str]] = [
+        ("count", {"by": None}, "--by: None"),
+        ("sum", {"of": 5}, "--sum: 5"),
+        ("sum", {"of": "size", "by": ["a"]}, r"--by: \['a'\]"),
+        ("histogram", {"of": None}, "--histogram: None"),
+        ("latency", {"begin": "a", "end": 5}, "--latency: 5"),
+        ("latency", {"begin": "a", "end": "b", "key": 5}, "--key: 5"),
+    ]
+    for what, options, said in asked:
+        with pytest.raises(public.UsageError, match=f"{said} is no string"):
+            getattr(public.trace(command="true"), what)(**options)
 
 
 def test_what_nothing_matches_is_told(app: Path) -> None:

@@ -11,6 +11,7 @@ import io
 import math
 import os
 import shlex
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import InputError, UsageError, UsdtError
@@ -38,6 +39,8 @@ __all__ = ["Argument", "Counts", "Finding", "Frame", "Hit", "InputError", "Parse
            "TracerError", "Unreadable", "UsageError", "UsdtError", "check", "compile_provider", "probes",
            "trace"]  # fmt: skip
 
+
+_KINDS: dict[type, str] = {int: "whole number", float: "number", str: "string"}
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
@@ -101,7 +104,7 @@ def check(
     from .provider.files import read_providers
     from .verify import missing_everywhere, verify
 
-    names = [os.fspath(one) for one in _each(providers)]
+    names = [os.fspath(one) for one in _each("--provider", providers)]
     expected = read_providers(names)
     reports: list[Verified] = [verify(image, expected) for image in files(os.fspath(path), _raise)]
     missing = missing_everywhere(reports, expected, ", ".join(names)) if expected else None
@@ -291,6 +294,10 @@ class Trace:
 
     def _added_up(self, wishes: Wishes) -> tuple[Report, list[Row]]:
         """Trace to the end; return how it was, and what the tables say."""
+        _check_kinds(
+            ("--by", wishes.by, str), ("--key", wishes.key, str), ("--sum", wishes.sum, str),
+            ("--histogram", wishes.histogram, str), *(("--latency", one, str) for one in wishes.latency or ()),
+        )  # fmt: skip
         self._begin(wishes)
         assert self._follower is not None
         try:
@@ -388,10 +395,15 @@ def trace(
     from .tracing.selection import Wanted
     from .tracing.sieve import Sieve
 
-    argv = tuple(map(os.fspath, _each(command)))
+    pids = () if pid is None else _listed(pid)
+    _check_kinds(
+        *(("-p", one, int) for one in pids), ("--limit", limit or 0, int), ("--duration", duration, float),
+        ("--filter", "" if where is None else where, str), ("--engine", engine, str), ("--remote", remote, str),
+        ("--emulator", emulator, str),
+    )  # fmt: skip
+    argv = tuple(map(os.fspath, _each("command", command)))
     words = _emulator(remote, emulator, sysroot)
-    pids = () if pid is None else (pid,) if isinstance(pid, int) else tuple(pid)
-    programs = tuple(os.path.abspath(path) for path in _each(exes))  # noqa: PTH100 - links may lead elsewhere later
+    programs = tuple(os.path.abspath(path) for path in _each("--exe", exes))  # noqa: PTH100 - links may lead elsewhere later
     heading = _heading(pids, programs, argv, remote, words)
     if len(set(pids)) < len(pids) or len(pids) > TARGETS:
         raise UsageError(f"-p: each process can be named once, and {TARGETS} of them at most")
@@ -410,17 +422,19 @@ def trace(
     sieve = None if where is None else Sieve(Filter(where, string_size), is_open=is_open)
     if returns and not functions and not calls:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
-    read = [_read(path) for path in _each(providers)]
+    read = [_read(path) for path in _each("--provider", providers)]
     declared = tuple(provider for found, _ in read for provider in found)
     enumerators = tuple(one for _, found in read for one in found.items())
-    patterns = (_each(probes), _each(functions), _each(exclude), _with_absolute(_each(modules)))
-    for option, given in zip(("-P", "-F", "-x", "--module", "-L"), (*patterns, _each(calls))):
+    patterns = (_each("-P", probes), _each("-F", functions), _each("-x", exclude),
+                _with_absolute(_each("--module", modules)))  # fmt: skip
+    library_calls = _each("-L", calls)
+    for option, given in zip(("-P", "-F", "-x", "--module", "-L"), (*patterns, library_calls)):
         if "" in given:
             raise UsageError(f"{option}: the pattern is empty; say what it is to match (* matches all)")
-    wanted = Wanted(*patterns, declared, _each(calls), returns, min_size, mangled=mangled, members=members,
-                    shown_as=tuple(map(parsed, _each(show_as))), enumerators=enumerators)  # fmt: skip
+    wanted = Wanted(*patterns, declared, library_calls, returns, min_size, mangled=mangled, members=members,
+                    shown_as=tuple(map(parsed, _each("--as", show_as))), enumerators=enumerators)  # fmt: skip
     job = Job(wanted, engine=engine, pids=pids, running=running, exes=programs, argv=argv,
-              cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
+              cwd=os.fspath(*_each("cwd", cwd)) or os.getcwd(),  # noqa: PTH109
               env=dict(os.environ if env is None else env), remote=remote, emulator=words, sysroot=sysroot,
               string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=children,
               duration=duration, hold=True, stack=stack, enough=limit or 0)  # fmt: skip
@@ -432,8 +446,23 @@ def _check_number(option: str, given: int, least: int, most: int) -> None:
         raise UsageError(f"{option}: {given!r} is no whole number from {least} to {most}")
 
 
-def _each(several: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[Any, ...]:
-    return (several,) if isinstance(several, (str, os.PathLike)) else tuple(several)
+def _check_kinds(*options: tuple[str, object, type]) -> None:
+    for option, given, kind in options:
+        if not isinstance(given, (int, float) if kind is float else kind):
+            raise UsageError(f"{option}: {given!r} is no {_KINDS[kind]}")
+
+
+def _listed(several: Any) -> tuple[Any, ...]:
+    is_one = isinstance(several, (str, os.PathLike)) or not isinstance(several, Iterable)
+    return (several,) if is_one else tuple(several)
+
+
+def _each(option: str, several: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[Any, ...]:
+    found = _listed(several)
+    for one in found:
+        if not isinstance(one, (str, os.PathLike)):
+            raise UsageError(f"{option}: {one!r} is neither a string nor a path")
+    return found
 
 
 def _with_absolute(modules: tuple[str, ...]) -> tuple[str, ...]:
