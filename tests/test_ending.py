@@ -244,3 +244,20 @@ def test_a_worker_that_has_nothing_to_do_ends_with_its_command(
         assert done.wait() == code
         with pytest.raises(ProcessLookupError):
             os.killpg(done.pid, 0)
+
+
+# --- a system that gives no process -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", [*(f"trace --engine {one} --count -- ./app" for one in ("gdb", "inside")), "list app"])
+def test_where_no_process_can_be_started_there_is_one_message(
+    line: str, folder: Path, need: Any, tmp_path: Path
+) -> None:
+    """As in a PID namespace whose first process has ended."""
+    if os.geteuid():
+        pytest.skip("needs root: for a PID namespace, and because others read files without another process")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    words = [need("unshare"), "--pid", "sh", "-c", f"/bin/true; exec {command(line)}"]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert "cannot allocate memory" in done.stderr

@@ -73,6 +73,12 @@ def ended(command: Callable[[], int], name: str) -> int:
             raise
         sys.stderr.write(shown(f"{name}: the working directory has been removed; change to another one\n"))
         return 1
+    except OSError as error:
+        if error.errno not in (errno.ENOMEM, errno.EAGAIN):
+            raise
+        cure = "free memory, raise `ulimit -u`, or, in a PID namespace, start it anew: its first process has ended"
+        sys.stderr.write(shown(f"{name}: the system gives no memory, or no process: {reason(error)}; {cure}\n"))
+        return 1
     except KeyboardInterrupt:
         return INTERRUPTED
     except _StoppedError as stopped:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from ..errors import InputError
+from ..errors import InputError, Told
 
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -26,7 +26,7 @@ class Spawned:
         """Fork it. `env` is its environment, by default ours; `streams` its standard streams, None for each of ours.
 
         `mask` are the signals that it blocks (by default those that we block). `before` is called in it, before it
-        waits. `deaf` are signals that we ignore, and that it shall not ignore.
+        waits. `deaf` are signals that we ignore, and that it shall not ignore. Raises InputError.
         """
         self.name, self._folder = argv[0], cwd or "."
         self.returncode: int | None = None
@@ -34,9 +34,16 @@ class Spawned:
         self._failure, failure = os.pipe()
         before_fork = signal.pthread_sigmask(signal.SIG_BLOCK, deaf)  # until it doesn't ignore them any more
         blocked = {int(one) for one in before_fork} if mask is None else mask
-        with warnings.catch_warnings():  # a fork beside other threads: the child only makes system calls, and execs
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
+        try:
+            with warnings.catch_warnings(), Told(self.name, "can't be started"):
+                # A fork beside other threads: the child only makes system calls, and execs.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.pid = os.fork()
+        except InputError:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before_fork)
+            for one in (go, self._go, self._failure, failure):
+                os.close(one)
+            raise
         if self.pid:
             signal.pthread_sigmask(signal.SIG_SETMASK, before_fork)
         else:
