@@ -206,15 +206,26 @@ def test_a_program_whose_tracer_was_killed_waits_for_nobody(busy: Path, cache: P
 
 def test_where_nothing_can_be_traced_the_code_is_1(trace: Any, busy: Path) -> None:
     done = trace("--count", "--", busy.with_name("plain"), 10, code=1)
-    assert "compiled without -DUSDT_LIVE" in done.stderr
+    assert "no room for a jump: compile with -DUSDT_LIVE" in done.stderr
+
+
+def test_what_is_refused_is_told_with_its_file_and_what_helps(trace: Any, busy: Path) -> None:
+    """The program and a library have the same probe."""
+    done = trace(
+        "--count", "-P", "tick", "--", busy.with_name("plain"), 10, busy.with_name("plain.so"), input="x", code=1
+    )
+    refused = [line for line in done.stderr.splitlines() if "busy:tick at " in line]
+    for name in ("plain", "plain.so"):
+        (one, *_) = [line for line in refused if f": in {busy.with_name(name)}: " in line]
+        assert one.endswith("; other engines trace it")
 
 
 def test_what_is_refused_is_not_said_to_match_nothing(trace: Any, busy: Path) -> None:
     patterns = "-P", "busy:*", "-P", "tick", "-P", "nosuch"
     done = trace("--count", *patterns, "--", sys.executable, "-c", LOADING, busy.with_name("plain.so"), code=1)
-    assert "compiled without -DUSDT_LIVE" in done.stderr
+    assert "no room for a jump: compile with -DUSDT_LIVE" in done.stderr
     assert re.findall(r"nothing (?:matches|has matched) (.*?)(?:;|$)", done.stderr, re.MULTILINE) == ["-P nosuch"]
     command = sys.executable, "-c", LOADING, busy.with_name("plain.so")
     hits = public.trace(command=command, probes="tick", engine="inside")
     assert hits.count().counts == {}
-    assert "compiled without -DUSDT_LIVE" in hits.refusals[0]
+    assert "no room for a jump: compile with -DUSDT_LIVE" in hits.refusals[0]

@@ -30,6 +30,7 @@ from ..elf.tags import DT_NEEDED
 from ..errors import InputError, UsageError
 from ..folders import folder as folder_of
 from ..inspection.demangle import demangle_if_possible
+from ..text import one_line
 from . import clock
 from .call_tree import TREE_SIZE, CallTree, read_tree, tree_header
 from .compiled import compiled
@@ -75,6 +76,7 @@ _FUNCTION = "2"
 _OTHER_LENGTHS = ("other-nm", "padding-short", "padding-long")
 _OTHER_ENTRIES = "compile it with what `usdtbuild flags --patchable` gives, or use --engine patch"
 _IN_PART = 1 << 10  # threads that may have ended amid a hit
+_OTHER_ENGINES = "other engines trace it"
 _NOT_LOADED = "it is static, or runs with other rights, and loads no library of ours", "use another engine"
 _NOT_FIRST = (
     "AddressSanitizer ends programs with a preloaded library, as ours is",
@@ -244,8 +246,8 @@ class Inside(Tracer):
         index, kind, provider, name, path, bias, address, semaphore, reason, detail, *arguments = fields
         title = f"{provider}:{name}" if provider else name
         if reason:
-            cure = _OTHER_ENTRIES if reason in _OTHER_LENGTHS else ""
-            self.refusals.append(Refusal(title, detail or reason, cure, int(address, 16)))
+            cure = _OTHER_ENTRIES if reason in _OTHER_LENGTHS else _OTHER_ENGINES if reason == "too-small" else ""
+            self.refusals.append(Refusal(title, f"in {one_line(path)}: {detail or reason}", cure, int(address, 16)))
             return
         is_function = kind == _FUNCTION
         shown = () if is_function else tuple(_argument(text) for text in arguments)

@@ -76,7 +76,7 @@ void live_machine_site(live_point *point)
 		live_refuse(point, "classic", "five NOPs of one byte stand there, and threads may be between them; build without --nop=classic");
 	else if (at[0] == 0x90 || at[0] == 0xc3)
 		live_refuse(point, "too-small",
-			"the NOP has no room for a jump: compiled without -DUSDT_LIVE, a probe of sys/sdt.h, a stub that is called, or a conditional tail call");
+			"the NOP has no room for a jump: compile with -DUSDT_LIVE, and with a header of usdtbuild in place of sys/sdt.h; a stub that is called and a conditional tail call never have it");
 	else
 		live_refuse(point, "changed", "no NOP stands there");
 }
