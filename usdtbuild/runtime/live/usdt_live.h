@@ -28,9 +28,9 @@
  *
  * RULES. Each _on() adds a rule and each _off() takes the points it matches out of all earlier rules, so their order is what
  * counts, as with uftrace's -P and -U. Rules also apply to libraries that are loaded later. The same handler with the same
- * data counts once. A rule that has no effect any more, since later ones take out all that it matches, takes no room; the number of others
- * isn't limited; switching one name costs the same, however many points and rules there are. Handlers and their data must stay valid for as
- * long as the program runs, because a thread may still be on its way into them when _off() returns.
+ * data counts once. The number of rules isn't limited, and one whose points later rules all take out needs no room. Switching one name costs
+ * the same, however many points and rules there are. Handlers and their data must stay valid for as long as the program runs, because a
+ * thread may still be on its way into them when _off() returns.
  *
  * RESULTS. An _on() returns how many of the points that it matches are on: 0 or more. An error is negative, one of those below;
  * usdt_live_error() puts it in words. A rule that failed has no effect, but with USDT_LIVE_NO_MEMORY it may have a part of it. A point that
@@ -41,8 +41,9 @@
  * interrupted code may hold. errno and all registers are restored. A point that is hit while a handler of the same thread
  * runs is counted, and its handler isn't called (`skipped` of the statistics). With USDT_LIVE_FAST a handler promises not to touch vector
  * and floating-point registers or errno; it is declared USDT_LIVE_FAST_HANDLER, which makes the compiler keep the promise. Saving these
- * registers is most of what a call costs. A handler that is left by longjmp has ended: the thread's handlers are called again from the next
- * hit on that is not deeper on its stack (`handlers_left`). No exception may leave a handler: std::terminate() ends the program.
+ * registers is most of what a call costs. A handler may be left by longjmp. This is noticed at the thread's next hit that is not
+ * deeper on its stack, and counted (`handlers_left`). Until then the thread's handlers aren't called. No exception may leave a handler:
+ * std::terminate() ends the program.
  *
  * FUNCTIONS. `enter` gets the arguments that were passed in integer registers, `leave` the return value. A frame that is left by longjmp or
  * by a C++ exception has no `leave` (`abandoned` of the statistics); exceptions, longjmp, setcontext, coroutines that move to other
