@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OWNERS_AT = 2048  # in the page with the process' number
 MOST = 63  # threads with one of their own
 _ALIGNED = 128  # processors fetch two cache lines at once
-_MEMORY = 16 << 20  # of all shards, which we touch first, so that it counts as ours
+MEMORY = 16 << 20  # of all shards, which we touch first, so that it counts as ours
 _LITTLE = 1 << 18  # for so much nobody is asked what memory there is, which takes a millisecond
 
 
@@ -79,7 +79,7 @@ def wanted(pid_cell: int, tid_offset: int | None, used: Sequence[int]) -> Wanted
     if tid_offset is None or not used:
         return None
     each = sum(map(_block, used))
-    room = _LITTLE if each * MOST <= _LITTLE else min(_MEMORY, spare_memory() // 8)
+    room = _LITTLE if each * MOST <= _LITTLE else min(MEMORY, spare_memory() // 8)
     most = min(MOST, room // each)
     return Wanted(pid_cell, tid_offset, most) if most else None
 
