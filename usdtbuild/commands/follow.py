@@ -131,7 +131,9 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
     if until.verbose:
         remark(f"tracing {named(job.pids or (session.pid,))}" if session.pid else "tracing")
     tell_many(session.targets)
-    missing = absent(job, session.targets, session.pid, until.pair)
+    # Of a command, -x alone may leave out what its libraries have, which may be there or not yet.
+    missing = [one for one in absent(job, session.targets, session.pid, until.pair)
+               if not (job.argv and job.wanted.is_open and one.without)]  # fmt: skip
     # What a command has only begun to load isn't missed yet, unless something there has nearly that name.
     late = [one for one in missing if job.argv and not (one.near or one.cure or one.without)]
     tell_absent([*(str(one) for one in missing if one not in late), *until.lacking(session.targets)])
