@@ -18,7 +18,7 @@ from .errors import InputError, UsageError, UsdtError
 from .limits import TARGETS
 from .provider.diagnostics import ParseError
 from .tracing.errors import TracerError
-from .tracing.model import MISSING, Frame, Report, Target, Value
+from .tracing.model import MISSING, RANGES, Frame, Report, Target, Value
 from .tracing.model import Unreadable as Unread
 from .tracing.outputs.choose import All, Wishes, tables
 from .tracing.outputs.rows import Row
@@ -316,10 +316,9 @@ class Trace:
     def _never_matched(self, report: Report) -> list[str]:
         if not self._absent:
             return []
-        from .tracing.absent import unmatched
+        from .tracing.absent import still
 
-        left = unmatched(self._wanted, report.targets, report.refusals)
-        return [str(one) for one in self._absent if (one.rule, one.pattern) in left]
+        return [*map(str, still(self._absent, self._wanted, report))]
 
     def _end(self) -> None:
         if self._follower is None:
@@ -413,11 +412,12 @@ def trace(
         raise UsageError("--children is about children that processes (-p PID) have already")
     if not duration > 0 or (limit is not None and limit < 1):
         raise UsageError("--duration and --limit must be more than 0")
-    _check_number("--string-size", string_size, 8, 4096)
-    _check_number("--buffer", buffer, 1, 1024)
-    _check_number("--stack", stack, 0, 1000)
-    _check_number("--min-size", min_size, 0, 1 << 30)
-    _check_number("--members", members, 0, 8)
+    numbers = {"string_size": string_size, "buffer": buffer, "stack": stack, "min_size": min_size, "members": members}
+    for name, number in numbers.items():
+        least, most = RANGES[name]
+        if not isinstance(number, int) or not least <= number <= most:
+            what = f"{number!r} is no whole number from {least} to {most}"
+            raise UsageError(f"--{name.replace('_', '-')}: {what}")
     is_open = not (probes or functions or calls)
     sieve = None if where is None else Sieve(Filter(where, string_size), is_open=is_open)
     if returns and not functions and not calls:
@@ -439,11 +439,6 @@ def trace(
               string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=children,
               duration=duration, hold=True, stack=stack, enough=limit or 0)  # fmt: skip
     return Trace(Asked(job, sieve, limit, heading))
-
-
-def _check_number(option: str, given: int, least: int, most: int) -> None:
-    if not isinstance(given, int) or not least <= given <= most:
-        raise UsageError(f"{option}: {given!r} is no whole number from {least} to {most}")
 
 
 def _check_kinds(*options: tuple[str, object, type]) -> None:

@@ -120,7 +120,7 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
 
 def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
-    from ..tracing.absent import absent, unmatched
+    from ..tracing.absent import absent, still
     from ..tracing.retyped import unused
     from ..tracing.running import named
 
@@ -131,9 +131,7 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
     if until.verbose:
         remark(f"tracing {named(job.pids or (session.pid,))}" if session.pid else "tracing")
     tell_many(session.targets)
-    # Of a command, -x alone may leave out what its libraries have, which may be there or not yet.
-    missing = [one for one in absent(job, session.targets, session.pid, until.pair)
-               if not (job.argv and job.wanted.is_open and one.without)]  # fmt: skip
+    missing = absent(job, session.targets, session.pid, until.pair)
     # What a command has only begun to load isn't missed yet, unless something there has nearly that name.
     late = [one for one in missing if job.argv and not (one.near or one.cure or one.without)]
     tell_absent([*(str(one) for one in missing if one not in late), *until.lacking(session.targets)])
@@ -145,8 +143,7 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
             tell_news(session)
     report = follower.finish()
     tell_news(session)
-    left = unmatched(job.wanted, report.targets, report.refusals)
-    never = [one for one in missing if (one.rule, one.pattern) in left]
+    never = still(missing, job.wanted, report)
     for note in output.notes:
         if output.has_failed:
             echo(f"usdtbuild: {note}", err=True)

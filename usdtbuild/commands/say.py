@@ -43,8 +43,7 @@ class Troubles:
 
 
 def remark(text: str, *, always: bool = False) -> None:
-    """Print a message for people to standard error, unless the command's --quiet is given; `always`: also then, because
-    it says why the command fails."""
+    """Print a message for people to standard error, unless the command's --quiet is given; `always`: also then."""
     if always or not is_quiet():
         echo(f"usdtbuild: {text}", err=True)
 

@@ -15,7 +15,7 @@ import click
 
 from ..errors import UsageError
 from ..tracing.call_report import SORTS
-from ..tracing.model import DEEPEST
+from ..tracing.model import DEEPEST, RANGES
 from ..tracing.tracer import ENGINES
 from . import checked
 
@@ -60,12 +60,12 @@ OPTIONS = [
            help="Calls of library functions."),
     Option(["--returns"], WHAT, [TRACE], never=[CALLS], is_flag=True,
            help="With -F and -L: also when these return, and what."),
-    Option(["-Z", "--min-size"], WHAT, [TRACE], type=click.IntRange(0, 1 << 30), metavar="BYTES",
+    Option(["-Z", "--min-size"], WHAT, [TRACE], type=click.IntRange(*RANGES["min_size"]), metavar="BYTES",
            help="Only functions of at least so many bytes."),
     Option(["-x", "--exclude"], WHAT, [TRACE], rule="X", multiple=True, metavar="GLOB",
            help="Not these; a later -P, -F or -L may take some back in."),
     Option(["--mangled"], SHOWN, [TRACE], is_flag=True, help="Show C++ and Rust functions as they are linked."),
-    Option(["--members"], SHOWN, [TRACE], type=click.IntRange(0, 8), metavar="N",
+    Option(["--members"], SHOWN, [TRACE], type=click.IntRange(*RANGES["members"]), metavar="N",
            help="How deep members of functions' arguments are shown.  [default: 1]"),
     Option(["--debuginfod", "servers"], WHAT, [JOB], is_flag=False, flag_value=checked.ALONE, metavar="[URL]",
            callback=checked.servers, help="Ask a server for missing debug information.  [default: DEBUGINFOD_URLS]"),
@@ -112,7 +112,7 @@ OPTIONS = [
     Option(["--diff"], on_screen=False, nargs=2, metavar="OLD NEW", callback=checked.texts,
            help="Compare two reports (--report -o NAME.report.json)."),
     Option(["--stack"], SHOWN, [TRACE], never=[CALLS], is_flag=False, flag_value=DEEPEST,
-           type=click.IntRange(1, 1000), metavar="[N]",
+           type=click.IntRange(1, RANGES["stack"][1]), metavar="[N]",
            help=f"The call stack of each hit, at most N frames ({DEEPEST})."),
     Option(["--every"], never=[LAST, CALLS], metavar="TIME", callback=checked.interval,
            help="Print the tables at this interval (1s, 200ms), and the totals at the end."),
@@ -148,9 +148,9 @@ OPTIONS = [
     Option(["--trap"], HOW, [TRACE], never=[LAST, CALLS], is_flag=True,
            help="Breakpoints for functions whose entries can't be patched."),
     Option(["--no-children"], WHAT, is_flag=True, help="Don't trace programs that the program starts."),
-    Option(["--string-size"], KEPT, [TRACE], type=click.IntRange(8, 4096), metavar="BYTES",
+    Option(["--string-size"], KEPT, [TRACE], type=click.IntRange(*RANGES["string_size"]), metavar="BYTES",
            help="Longest string.  [default: 64; 512 with --normalize]"),
-    Option(["--buffer"], KEPT, [TRACE], type=click.IntRange(1, 1024), metavar="MB",
+    Option(["--buffer"], KEPT, [TRACE], type=click.IntRange(*RANGES["buffer"]), metavar="MB",
            help="At most, for each ring.  [default: 32]"),
     Option(["-o", "--output", "files"], SHOWN, [WISHES], on_screen=False, multiple=True, metavar="FILE",
            callback=checked.texts,

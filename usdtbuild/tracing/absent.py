@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import InputError, UsdtError
@@ -18,7 +16,7 @@ from ..inspection.demangle import all_spellings, demangle_if_possible, template_
 from ..inspection.targets import Loaded
 from ..text import one_line
 from .job import Job
-from .model import CALL, ENTER, PROBE, Module, Refusal, Target
+from .model import CALL, ENTER, PROBE, Module, Refusal, Report, Target
 from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, Wanted, called, matches, of_file, spellings
 
 _KINDS = {PROBE_RULE: PROBE, FUNCTION_RULE: ENTER, CALL_RULE: CALL}
@@ -98,9 +96,18 @@ def unmatched(wanted: Wanted, targets: Sequence[Target], refused: Sequence[Refus
     ]
 
 
+def still(missing: Sequence[Absent], wanted: Wanted, report: Report) -> list[Absent]:
+    """Return those of the patterns that matched nothing when a trace began that match nothing at its end."""
+    left = unmatched(wanted, report.targets, report.refusals) if missing else []
+    return [one for one in missing if (one.rule, one.pattern) in left]
+
+
 def absent(wish: Job, targets: Sequence[Target], pid: int, pair: Sequence[str] = ()) -> list[Absent]:
     """Return the patterns that match nothing of a process, or of the program that it was, if it has ended; nor of
-    the others that the trace is about. `pair` are the names of `--latency` where nothing else says what to trace."""
+    the others that the trace is about. `pair` are the names of `--latency` where nothing else says what to trace.
+
+    Of a command, -x alone may leave out what its libraries have, which may be there or not yet: that is none.
+    """
     found, wanted = [], wish.wanted
     where = f"--module {' '.join(wanted.modules)}" if wanted.modules else ""
     options = {wish.cut.begin: "--from ", wish.cut.end: "--until ", **dict.fromkeys(pair, "--latency ")}
@@ -118,6 +125,8 @@ def absent(wish: Job, targets: Sequence[Target], pid: int, pair: Sequence[str] =
         is_there = matches((*names, *others), of_file(pattern)[1])
         is_seen = any(one.kind == _KINDS[rule] for one in targets)
         if is_there and not is_seen and wanted.exclude and not _takes(wanted, rule, names):
+            if wish.argv and wanted.is_open:
+                continue
             every = f"probes{' of ' * bool(where)}{where}" if wanted.is_open else ""
             found.append(Absent(rule, pattern, (), of_files=every, without=wanted.exclude))
         elif not is_there and (names or not is_seen) and (of_files or not wanted.is_open):
@@ -164,12 +173,9 @@ def _images(wish: Job, pids: Sequence[int]) -> Iterator[Loaded]:
         with contextlib.suppress(InputError, OSError):
             there = {one.image.path for one in mapped}
             mapped += [one for one in loaded(pid, lambda error: None) if one.image.path not in there]
-    path = Path(wish.cwd, wish.argv[0]) if wish.argv else Path(wish.exes[0]) if wish.exes else None
-    if wish.argv and path is not None and "/" not in wish.argv[0]:
-        path = Path(shutil.which(wish.argv[0]) or path)
-    if not mapped and path is not None:
+    if not mapped and (wish.argv or wish.exes):
         with contextlib.suppress(InputError, OSError):
-            mapped = [Loaded(image, 0) for image in files(str(path), lambda error: None)]
+            mapped = [Loaded(image, 0) for image in files(wish.program or wish.exes[0], lambda error: None)]
     yield from (one for one in mapped if wish.wanted.takes_module(one.image.path))
 
 

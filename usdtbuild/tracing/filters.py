@@ -403,8 +403,7 @@ class _Parser:
 
     def _is_masked(self) -> bool:
         """Whether an argument with its mask stands here in parentheses, as C wants it: `(flags & 6) == 2`."""
-        opened, name, sign, _, closed = (one.text for one in (*self._tokens, *[self._tokens[-1]] * 4)[self._next :][:5])
-        return (opened, sign, closed) == ("(", "&", ")") and bool(name)
+        return [one.text for one in self._tokens[self._next : self._next + 5 : 2]] == ["(", "&", ")"]
 
     def _mask(self) -> int:
         token = self._token

@@ -72,11 +72,13 @@ _MEASURED = 50_000_000  # nanoseconds from which on a clock's rate is known by i
 _MEMORY = "/dev/shm"  # where it is there, and has room  # noqa: S108
 _WAIT = 30.0  # seconds for the library's first words
 _FUNCTION = "2"
-# Entries that only the library can't patch.
-_OTHER_LENGTHS = ("other-nm", "padding-short", "padding-long")
-_OTHER_ENTRIES = "compile it with what `usdtbuild flags --patchable` gives, or use --engine patch"
 _IN_PART = 1 << 10  # threads that may have ended amid a hit
-_OTHER_ENGINES = "other engines trace it"
+# What helps where the library refuses a place; the entries are those that only the library can't patch.
+_CURES = {
+    **dict.fromkeys(("other-nm", "padding-short", "padding-long"),
+                    "compile it with what `usdtbuild flags --patchable` gives, or use --engine patch"),
+    "too-small": "other engines trace it",
+}  # fmt: skip
 _NOT_LOADED = "it is static, or runs with other rights, and loads no library of ours", "use another engine"
 _NOT_FIRST = (
     "AddressSanitizer ends programs with a preloaded library, as ours is",
@@ -246,8 +248,8 @@ class Inside(Tracer):
         index, kind, provider, name, path, bias, address, semaphore, reason, detail, *arguments = fields
         title = f"{provider}:{name}" if provider else name
         if reason:
-            cure = _OTHER_ENTRIES if reason in _OTHER_LENGTHS else _OTHER_ENGINES if reason == "too-small" else ""
-            self.refusals.append(Refusal(title, f"in {one_line(path)}: {detail or reason}", cure, int(address, 16)))
+            why = f"in {one_line(path)}: {detail or reason}"
+            self.refusals.append(Refusal(title, why, _CURES.get(reason, ""), int(address, 16)))
             return
         is_function = kind == _FUNCTION
         shown = () if is_function else tuple(_argument(text) for text in arguments)
@@ -388,13 +390,11 @@ class Inside(Tracer):
 
 def _needs_asan(wish: Job) -> bool:
     """Whether a command's program needs the library of AddressSanitizer (GCC's, or Clang's with -shared-libasan)."""
-    name = wish.argv[0]
-    path = str(Path(wish.cwd, name)) if "/" in name else shutil.which(name) or name
     with contextlib.suppress(InputError, OSError):
-        opened = open_binary(path)
+        opened = open_binary(wish.program)
         if opened is not None:
             with opened:
-                return any("asan" in one for one in Dynamic(Image(opened.view, path)).texts(DT_NEEDED))
+                return any("asan" in one for one in Dynamic(Image(opened.view, wish.program)).texts(DT_NEEDED))
     return False
 
 

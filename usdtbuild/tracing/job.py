@@ -103,6 +103,15 @@ class Job(NamedTuple):
     enough: int = 0
 
     @property
+    def program(self) -> str:
+        """The path of the command's program, as far as it is found; '' without a command."""
+        import shutil
+        from pathlib import Path
+
+        name = self.argv[0] if self.argv else ""
+        return ("/" not in name and shutil.which(name)) or (name and str(Path(self.cwd, name)))
+
+    @property
     def evaluates(self) -> bool:
         """Whether a hit's arguments decide what is counted."""
         return self.where is not None or bool(self.measures)

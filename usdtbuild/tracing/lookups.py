@@ -5,6 +5,7 @@ Probes, functions and calls are where their file is loaded, and nothing else of 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -76,14 +77,12 @@ def _files(pid: int) -> dict[str, tuple[_File | None, int]]:
     found: dict[str, tuple[_File | None, int]] = {}
     for one in program_files(pid):
         code, file = [each for each in one.mappings if each.executable], None
-        try:
+        with contextlib.suppress(OSError, ValueError):
             now = Path(f"/proc/{pid}/root{one.path}").stat()
-        except (OSError, ValueError):
-            now = None
-        is_there = now is not None and (now.st_dev, now.st_ino) == (code[0].device, code[0].inode)
-        if now is not None and is_there and not one.deleted and one.path not in found:
-            layout = tuple((each.start - code[0].start, each.end - each.start, each.offset) for each in code)
-            file = _File(one.path, now.st_dev, now.st_ino, now.st_ctime_ns, layout)
+            is_there = (now.st_dev, now.st_ino) == (code[0].device, code[0].inode) and not one.deleted
+            if is_there and one.path not in found:
+                layout = tuple((each.start - code[0].start, each.end - each.start, each.offset) for each in code)
+                file = _File(one.path, now.st_dev, now.st_ino, now.st_ctime_ns, layout)
         found[one.path] = file, code[0].start
     return found
 

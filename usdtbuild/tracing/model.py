@@ -26,6 +26,9 @@ STACK = "stack"  # the top of the stack: a value of it is its bytes, at most the
 COUNT, RECORD = "count", "record"
 # Frames of a call stack, where nobody says how many.
 DEEPEST = 127
+# Numbers that a user may give, least and greatest, by their options.
+RANGES = {"string_size": (8, 4096), "buffer": (1, 1024), "stack": (0, 1000), "min_size": (0, 1 << 30),
+          "members": (0, 8)}  # fmt: skip
 # What a traced process calls the memory that it shares with us.
 NAME = "usdtbuild-trace"
 

@@ -236,18 +236,19 @@ class _Lowering(NamedTuple):
         if right is not None:
             return self.of_two(left, sign, right)
         assert not isinstance(literal, bytes)  # the filter was checked
-        mask = tree.left.mask or tree.right.mask
         if self.is_floating(left):
             return self.with_number(left, sign, literal or 0)
         if not isinstance(literal, float):
-            return self.with_constant(left, sign, literal or 0, mask)
-        if math.isinf(literal):
-            return self.with_constant(left, sign, (1 << 65) * (1 if literal > 0 else -1), mask)
-        if literal.is_integer():
-            return self.with_constant(left, sign, int(literal), mask)
-        if sign in {"==", "!="}:
-            return self.with_constant(left, sign, 1 << 65, mask)  # no integer is equal to it
-        return self.with_constant(left, {"<": "<=", ">=": ">"}.get(sign, sign), math.floor(literal), mask)
+            constant = literal or 0
+        elif math.isinf(literal):
+            constant = (1 << 65) * (1 if literal > 0 else -1)
+        elif literal.is_integer():
+            constant = int(literal)
+        elif sign in {"==", "!="}:
+            constant = 1 << 65  # no integer is equal to it
+        else:
+            sign, constant = {"<": "<=", ">=": ">"}.get(sign, sign), math.floor(literal)
+        return self.with_constant(left, sign, constant, tree.left.mask or tree.right.mask)
 
     def position(self, operand: FilterOperand) -> int | None:
         if not operand.name:

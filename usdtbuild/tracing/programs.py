@@ -222,9 +222,9 @@ class Programs:
             numbers.append(one.number)
         self._counters.append((start, numbers))
 
-    def _read(self, at: int, size: int) -> bytearray:
+    def _read(self, at: int, size: int) -> bytes:
         """Return what is in the file, which the program may have cut off."""
-        return bytearray(os.pread(self._file, size, at).ljust(size, b"\0"))
+        return tables.Memory(self._file)[at : at + size]
 
     def counts(self) -> dict[int, int]:
         """Return how many hits have passed, or with records how many have not, by the numbers of points."""

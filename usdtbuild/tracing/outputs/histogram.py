@@ -88,7 +88,9 @@ class Histogram(Table):
         seen = self._seen.setdefault(group, {})
         if key not in seen and len(seen) >= _MOST_KEYS:
             return self._rest.setdefault(group, self._new(group))
-        return seen[key] if key in seen else seen.setdefault(key, self._new(group))
+        if key not in seen:
+            seen[key] = self._new(group)
+        return seen[key]
 
     def _new(self, group: int) -> Distribution:
         return Distribution(self._measure.step, floating=any(map(self._is_floating, self._keys.members(group))))

@@ -270,10 +270,9 @@ class Latency(Table):
 
     def finish_pairs(self, report: Report) -> None:
         """Write what was not paired, or perhaps wrongly."""
-        for _, count, what in self._unpaired():
+        for _, count, noun, what in self._unpaired():
             if count:
-                words, _, rest = what.partition("s ")
-                self._stream.write(f"not paired: {plural(count, words)} {rest}\n")
+                self._stream.write(f"not paired: {plural(count, noun)} {what}\n")
         if any(report.lost[number] for number in (*self._begins, *self._ends)):
             self._stream.write("hits were lost: where they were, a begin may be paired with the end of another\n")
         self._stream.flush()
@@ -324,23 +323,24 @@ class Latency(Table):
         pairs = zip(argument_names(target), target.arguments, event.values)
         return " ".join([title(target), *(f"{name}={value_text(argument, value)}" for name, argument, value in pairs)])
 
-    def _unpaired(self) -> Iterator[tuple[str, int, str]]:
-        """Yield what was not paired: what it is called in JSON, how much, and in words."""
+    def _unpaired(self) -> Iterator[tuple[str, int, str, str]]:
+        """Yield what was not paired: what it is called in JSON, how much, what one is, and more in words."""
         calls = all(self._targets[number].kind in (ENTER, CALL) for number in self._begins)
-        open_ = "calls had not returned by the end of the trace: they go on, or an exception or longjmp has ended them"
+        open_ = "had not returned by the end of the trace: they go on, or an exception or longjmp has ended them"
         waiting = () if self._is_part else [one for begins in self._waiting.values() for one in begins]
         still_open = self._open_elsewhere + sum(map(self._may_pass, waiting))
-        yield "begins_open", still_open, open_ if calls else "begins had no end by the end of the trace"
-        yield "ends_without_begin", self._without_begin, "ends had no begin"
-        keyless = f"{'pairs' if self._by else 'hits'} had no value of {self._keys.shown or self._key}"
-        yield "without_key", self._without_key, keyless
-        yield "too_deep", self._deep, "ends whose begin came when 63 others of its thread were waiting for theirs"
+        ended = ("call", open_) if calls else ("begin", "had no end by the end of the trace")
+        yield "begins_open", still_open, *ended
+        yield "ends_without_begin", self._without_begin, "end", "had no begin"
+        keyless = f"had no value of {self._keys.shown or self._key}"
+        yield "without_key", self._without_key, "pair" if self._by else "hit", keyless
+        yield "too_deep", self._deep, "end", "whose begin came when 63 others of its thread were waiting for theirs"
         wrong = "; their ends may have been taken for those of others, whose times are wrong then"
-        of, more = ("", wrong) if self._key else (" of threads", "")
-        yield "no_room", self._many, f"begins{of} for which there was no room{more}"
-        dropped = f"begins were not paired, because {_MOST_WAITING:,} were waiting for their end"
-        yield "dropped", self._dropped, dropped
+        of, more = ("", wrong) if self._key else ("of threads ", "")
+        yield "no_room", self._many, "begin", f"{of}for which there was no room{more}"
+        dropped = f"were not paired, because {_MOST_WAITING:,} were waiting for their end"
+        yield "dropped", self._dropped, "begin", dropped
 
     def unpaired(self) -> dict[str, int]:
         """Return how much was not paired, by why."""
-        return {name: count for name, count, _ in self._unpaired() if count}
+        return {name: count for name, count, *_ in self._unpaired() if count}
