@@ -14,7 +14,7 @@ struct cell {
   uint64_t key, count, sum, high, most, least, unused[2], classes[1024];
 };
 
-enum { HITS = 1000, STACK = 1024, STACKS = 1024, SHARD = 63, COUNTERS = 64, OF_2000 = 71, OF_2_TO_62 = 480 };
+enum { HITS = 1000, STACK = 2048, STACKS = 1024, SHARD = 63, COUNTERS = 64, OF_2000 = 71, OF_2_TO_62 = 480 };
 static const uint64_t sign = UINT64_C(1) << 63;
 
 /* Whether it looks like a cell of some values, which are signed if they are all 2000. Where it has classes, they say how

@@ -52,7 +52,7 @@ class Library:
         compile_runner("gcc", folder / "run_program.so", "-shared", "-fPIC")
         self._loaded = ctypes.CDLL(str(folder / "run_program.so"))
         self._loaded.run_program_of.restype = ctypes.c_void_p
-        self._loaded.run_program.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self._loaded.run_program_at.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
         (folder / "tables").write_bytes(bytes(SIZE))
         assert self._loaded.run_begin(os.fsencode(folder / "tables"))
         with (folder / "tables").open("r+b") as file:
@@ -65,9 +65,9 @@ class Library:
         found: int | None = self._loaded.run_program_of(told, len(operands), code, len(code), self._string_size)
         return found
 
-    def run(self, program: int, values: Sequence[int]) -> int:
+    def run(self, program: int, values: Sequence[int], where: int = 0) -> int:
         """Run it for a hit with these values; return whether it passes, where that is asked."""
-        found: int = self._loaded.run_program(program, (ctypes.c_uint64 * 12)(*values))
+        found: int = self._loaded.run_program_at(program, (ctypes.c_uint64 * 12)(*values), where)
         return found
 
     def passes(self, plan: Plan, target: Target, operands: Sequence[Operand], values: Sequence[int]) -> bool | None:
@@ -103,17 +103,17 @@ class Library:
 
     def pairs(
         self, measure: Measure, action: evaluated.Action, tallies: dict[str, Tally], place: Place,
-        hits: Sequence[tuple[str, Sequence[int]]],
+        hits: Sequence[tuple[str, int, Sequence[int]]],
     ) -> tuple[Unpaired, Table]:  # fmt: skip
-        """Pair begins and ends; return what was not paired, and what the table says."""
+        """Pair begins and ends, each at a place of the stack; return what was not paired, and what the table says."""
         at = TABLE + tables.size(measure)
         own = as_arguments(action.operands)
         made = {}
         for side, tally in tallies.items():
             one = action._replace(operands=own, counter=COUNTER, tallies=[(tally, TABLE)], pairs=at)
             made[side] = self.program(programs.program(one), own)
-        for side, values in hits:
-            self.run(made[side] or 0, values)
+        for side, where, values in hits:
+            self.run(made[side] or 0, values, where)
         keys = tables.read_keys(self.memory, at + tables.PAIRS_SIZE, place) if place.width else ()
         unpaired = tables.read_pairs(self.memory, at, keyed=bool(measure.key))
         found = unpaired, tables.read(self.memory, TABLE, place, keys)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from usdtbuild.tracing.measures import Unpaired
 from usdtbuild.tracing.model import Cut, Unreadable
 from usdtbuild.tracing.patch.code import CUT
 from usdtbuild.tracing.predicates import BEGIN
 
-MOST = 63  # begins of a thread that wait for their ends
+MOST = 64  # begins of a thread that are kept while they wait for their ends
 SLOTS = 40  # begins of a bucket, of whichever keys; see `find_bucket` in usdtbuild/machines/x86_64/templates.S
 _GOLDEN, _BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
@@ -34,6 +34,15 @@ def number_of(*key: Any) -> int:
     return number * _GOLDEN & _BITS
 
 
+class Begin(NamedTuple):
+    """A begin: its key, whether it passes, where on the program's stack it was, and that it was the so-manieth."""
+
+    own: Any
+    passes: bool
+    where: int
+    order: int
+
+
 class Paired:
     """A thread's hits, or those of a `process` that are told apart by another key: which keys share a bucket depends on
     its number, and `taken` has the bucket of each slot that nobody can have. `by_key` has the pairs; a begin that
@@ -41,13 +50,15 @@ class Paired:
 
     def __init__(self, process: int | None = None, taken: Iterable[int] = ()) -> None:
         self.by_key = Counter[Any]()
-        self._process, self._waiting = process, dict[int | None, list[tuple[Any, bool]]]()
+        self._process, self._waiting = process, dict[int | None, list[Begin | None]]()
+        self._kept: dict[int, tuple[int, Begin]] = {}  # by their place, with their number
+        self._begun = 0
         self._free: dict[int | None, float] = {None: math.inf, **dict.fromkeys(range(256), SLOTS)}
         for one in taken:
             self._free[one] -= 1
         self._unpaired = Unpaired()
 
-    def hit(self, side: str, own: Any, passes: bool, pair_key: int | None = 0) -> None:
+    def hit(self, side: str, own: Any, passes: bool, pair_key: int | None = 0, where: int = 0) -> None:
         """Take a begin or an end with its key; of a pair the begin says whether it passes, else the end."""
         none, waiting = self._unpaired, self._waiting.setdefault(pair_key, [])
         bucket = None
@@ -59,29 +70,57 @@ class Paired:
             self._unpaired = none._replace(many=none.many + 1)
         elif side == BEGIN:
             self._free[bucket] -= 1
-            waiting.append((own, passes))
+            self._begun += 1
+            begun = Begin(own, passes, where, self._begun)
+            self._kept[len(waiting) % MOST] = len(waiting), begun
+            waiting.append(begun)
+            if self._process is None:
+                waiting[:-MOST] = [None] * len(waiting[:-MOST])
         elif not waiting and not passes:
             self._unpaired = none._replace(rejected=none.rejected + 1)
         elif not waiting:
             self._unpaired = none._replace(without_begin=none.without_begin + 1)
-        elif len(waiting) > MOST:
-            waiting.pop()
-            self._unpaired = none._replace(deep=none.deep + 1)
         else:
             self._free[bucket] += 1
-            begun, passes = waiting.pop()
-            found = own if begun is None else begun
-            if passes and found is None:
-                self._unpaired = none._replace(without_key=none.without_key + 1)
-            elif passes:
+            self._pair(waiting, own, passes, where)
+
+    def _pair(self, waiting: list[Begin | None], own: Any, passes: bool, where: int) -> None:
+        none, at = self._unpaired, len(waiting) - 1
+        while at >= 0 and (below := waiting[at]) is not None and below.where < where and self._process is None:
+            at -= 1
+        if at >= 0 and (same := waiting[at]) is not None and same.where == where:
+            left = waiting[at + 1 :]
+            none = none._replace(left=none.left + sum(one is not None and one.passes for one in left))
+            del waiting[at + 1 :]
+        begun = waiting.pop()
+        if begun is None:
+            none = none._replace(deep=none.deep + 1)
+        else:
+            found = own if begun.own is None else begun.own
+            if begun.passes and found is None:
+                none = none._replace(without_key=none.without_key + 1)
+            elif begun.passes:
                 self.by_key[found] += 1
+        self._unpaired = none
 
     @property
     def unpaired(self) -> Unpaired:
         """What is not paired by now."""
-        return self._unpaired._replace(open=sum(map(_open, self._waiting.values())))
+        open_ = left = 0
+        for waiting in self._waiting.values():
+            known = [one for one in waiting if one is not None]
+            places = [one.where for one in known] + self._ended(waiting)
+            behind = [self._process is None and any(where >= one.where for where in places[index + 1 :])
+                      for index, one in enumerate(known)]  # fmt: skip
+            passing = [is_behind for one, is_behind in zip(known, behind) if one.passes]
+            if len(passing) == len(known):  # nobody knows whether the others pass, nor where they were
+                passing += [*behind[:1], False][:1] * (len(waiting) - len(known))
+            left += sum(passing)
+            open_ += len(passing) - sum(passing)
+        return self._unpaired._replace(open=open_, left=self._unpaired.left + left)
 
-
-def _open(waiting: Sequence[tuple[Any, bool]]) -> int:
-    known = [passes for _, passes in waiting[:MOST]]
-    return sum(known) + (len(waiting) - len(known)) * all(known)  # nobody knows whether the others pass
+    def _ended(self, waiting: Sequence[Begin | None]) -> list[int]:
+        """Return where the last begin was of those that came behind all that wait, if it is still there."""
+        number, last = self._kept.get(len(waiting) % MOST, (-1, None))
+        youngest = waiting[-1] if waiting else None
+        return [last.where] if last and youngest and number == len(waiting) and last.order > youngest.order else []

@@ -225,18 +225,129 @@ def test_a_filter_is_for_pairs_by_their_begin_or_else_by_their_end(
 
 def test_what_is_not_paired_is_told(latency: Any) -> None:
     done = latency("--by|kind", 1, 1, "unpaired")
-    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {"9": 63}
-    assert "not paired: 3 begins had no end by the end of the trace\n" in done.stdout
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {"9": 64}
+    assert "not paired: 1 begin had no end by the end of the trace\nnot paired: 2 begins had no end, and" in done.stdout
     assert "not paired: 5 ends had no begin\n" in done.stdout
-    assert "not paired: 37 ends whose begin came when 63 others of its thread were waiting for theirs\n" in done.stdout
+    assert "not paired: 36 ends whose begin was given up when 64 younger ones of its thread were" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("options", "count"), [("--by|kind", 1000), ("--filter|size >= 0", 1000), ("--filter|size > 999", 0)]
 )
 def test_all_begins_that_wait_at_the_end_are_told(options: str, count: int, latency: Any) -> None:
-    said = "not paired: 1000 begins had no end by the end of the trace\n"
-    assert (said in latency(options, 1, 1, "left").stdout) == (count == 1000)
+    done = latency(options, 1, 1, "left")
+    found = [int(one) for one in re.findall(r"not paired: (\d+) begins? had no end", done.stdout)]
+    assert found == ([1, 999] if count else [])
+    assert done.stdout.count("had no end, and their thread has begun again since") == bool(count)
+
+
+# Functions that an exception leaves behind their begin, within others and again and again. `hops` are helpers that
+# a compiler calls last in a function, and so jumps to: where they end is where a caller's began.
+THROWING = r"""
+#include "pairs.h"
+#include <cstdlib>
+#include <cstring>
+#include <unistd.h>
+#define ROOM __asm__ volatile("nop; nop; nop; nop")
+#define ALONE static __attribute__((noipa))
+ALONE void inner(long i, int deeper) {
+    volatile char room[64];
+    PAIRS_START(2, (int)i); ROOM;
+    room[0] = (char)i;
+    if (deeper) inner(i, deeper - 1);
+    if (i % 3 == 0) throw i;
+    PAIRS_DONE(2, 0); ROOM;
+}
+ALONE void outer(long i, int deeper) {
+    PAIRS_START(1, (int)i); ROOM;
+    try { inner(i, deeper); } catch (long) { }
+    PAIRS_DONE(1, 0); ROOM;
+}
+ALONE void start(int kind) { PAIRS_START(kind, 0); ROOM; }
+ALONE void done(int kind) { PAIRS_DONE(kind, 0); ROOM; }
+ALONE void hops(int depth) {
+    start(depth);
+    if (depth) hops(depth - 1);
+    done(depth);
+}
+int main(int argc, char **argv) {
+    long rounds = atol(argv[1]);
+    int deeper = argc > 3 ? atoi(argv[3]) : 0;
+    if (!strcmp(argv[2], "within")) for (long i = 0; i < rounds; i++) outer(i, deeper);
+    if (!strcmp(argv[2], "alone")) for (long i = 0; i < rounds; i++) try { inner(i, deeper); } catch (long) { }
+    if (!strcmp(argv[2], "hops")) for (long i = 0; i < rounds; i++) hops(3);
+    if (argc > 4) sleep(1);
+    return 0;
+}
+"""
+GONE_ON = (
+    "begins had no end, and their thread has begun again since at the same depth of its stack, or less deep: an"
+    " exception"
+)
+
+
+@pytest.fixture(scope="module")
+def throwing(program: Path, run: Any) -> Path:
+    folder = program.parent
+    (folder / "throwing.cc").write_text(THROWING)
+    module = sys.executable, "-m", "usdtbuild"
+    run(*module, "cc", "--", "g++", "-O2", "-DUSDT_LIVE", "-c", "throwing.cc", cwd=folder)
+    run("g++", "throwing.o", "-o", "throwing", cwd=folder)
+    run("strip", "-o", "stripped", "throwing", cwd=folder)
+    return folder / "throwing"
+
+
+EVALUATING = ["patch", "inside", pytest.param("bpftrace", marks=pytest.mark.live)]
+
+
+@pytest.fixture
+def traced(latency: Any, run: Any, request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Trace with an engine that finds pairs where hits come; bpftrace as root."""
+
+    def trace(engine: str, options: str, *arguments: Any, program: Path) -> Any:
+        if engine != "bpftrace":
+            return latency(f"{options}|--engine|{engine}", *arguments, program=program)
+        request.getfixturevalue("bpftrace")
+        words = sys.executable, "-m", "usdtbuild", "trace", "--latency", "start", "done", "--engine", engine
+        return run(*words, *options.split("|"), "--", program, *arguments)
+
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "deeper"),
+    [("patch", "throwing", 0), ("patch", "stripped", 2), ("inside", "throwing", 2), ("inside", "stripped", 0),
+     pytest.param("bpftrace", "stripped", 2, marks=pytest.mark.live)],
+)  # fmt: skip
+def test_an_end_belongs_to_its_own_begin_though_an_exception_has_left_others(
+    engine: str, name: str, deeper: int, throwing: Path, traced: Any
+) -> None:
+    """They are counted apart, and all others are paired, how many there ever may be."""
+    program = throwing.with_name(name)
+    done = traced(engine, "--by|kind", 999, "within", deeper, program=program)
+    wanted = {"1": 999, "2": 666 * (deeper + 1)}
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == wanted
+    assert re.findall("not paired: .*?(?=, longjmp|$)", done.stdout) == [f"not paired: {333 * (deeper + 1)} {GONE_ON}"]
+    line = traced(engine, "--json", 999, "within", deeper, program=program).stdout
+    assert conforms("trace-every", line)["unpaired"] == {"begins_left": 333 * (deeper + 1)}
+
+
+@pytest.mark.parametrize("engine", EVALUATING)
+def test_a_thread_whose_functions_exceptions_leave_again_and_again_is_paired_on(
+    engine: str, throwing: Path, traced: Any
+) -> None:
+    done = traced(engine, "--by|kind", 3000, "alone", program=throwing)
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {"2": 2000}
+    assert re.findall("not paired: .*?(?=, longjmp)", done.stdout) == [f"not paired: 1000 {GONE_ON}"]
+
+
+@pytest.mark.parametrize("engine", EVALUATING)
+def test_ends_that_are_where_the_begins_of_callers_were_belong_to_the_youngest(
+    engine: str, throwing: Path, traced: Any
+) -> None:
+    done = traced(engine, "--by|kind", 1000, "hops", program=throwing)
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == dict.fromkeys("0123", 1000)
+    assert "paired" not in done.stdout
 
 
 def test_what_is_not_paired_by_a_key_is_told(latency: Any) -> None:

@@ -62,7 +62,7 @@ from .paired import SLOTS, Paired, number_of
 
 MODULE = Module("/bin/app", 0, "", EM_X86_64)
 WORDS, STACK, RED_ZONE = 48, 16, 32
-TABLE_SIZE = 4 << 20
+TABLE_SIZE = 6 << 20
 BLOCK = 16384 + TABLE_SIZE
 STRING_SIZE = 64
 TEXTS = (b"", b"h", b"hello", b"hello, world", b"help", b"\xff\x01", b"a text of sixteen", b"x" * 63, b"x" * 64,
@@ -621,10 +621,14 @@ def test_random_begins_and_ends_are_paired(by: str, key: str, seed: int, machine
         state[NUMBERS["rdi"]], state[NUMBERS["rsi"]] = machine.data if readable else machine.wild, status
         state[NUMBERS["rdx"]] = pointer = choice.choice(list(machine.texts))
 
-        def trampoline(at: int, calls: Routines, counter: int, back: Back, side: str = side) -> bytes:
+        words = x86_64.WORDS._replace(saved=x86_64.WORDS.saved + (where := 16 * choice.randrange(4) * (number >= 120)))
+
+        def trampoline(
+            at: int, calls: Routines, counter: int, back: Back, side: str = side, words: evaluated.Words = words
+        ) -> bytes:
             action = machine.action(predicate, operands, counter, [(tally[side], machine.table)], pairs)
-            made = evaluated.trampoline(x86_64.WORDS, at, action, calls, back)
-            assert len(made) <= x86_64.WORDS.size + x86_64.WORDS.comparison_size * 8
+            made = evaluated.trampoline(words, at, action, calls, back)
+            assert len(made) <= words.size + words.comparison_size * 8
             return made
 
         assert machine.runs(trampoline, state) == 1
@@ -633,9 +637,9 @@ def test_random_begins_and_ends_are_paired(by: str, key: str, seed: int, machine
         values = {"a": value, "c": text, "process": process}
         apart = number_of(*(values[one] for one in key.split(",") if one))
         paired.hit(side, own if readable or "a" not in by.split(",") else None, status != 3,
-                   apart if readable or "a" not in key else None)  # fmt: skip
-        in_library.hit(side, own, status != 3, apart)
-        hits.append((side, (value & (1 << 64) - 1, status, pointer)))
+                   apart if readable or "a" not in key else None, where)  # fmt: skip
+        in_library.hit(side, own, status != 3, apart, where)
+        hits.append((side, where, (value & (1 << 64) - 1, status, pointer)))
     found_pairs = tables.read_pairs(machine.memory, 16384 + tables.size(measure), keyed=bool(key))
     place = tables.Place(0, measure, 0, keys_signed=True, width=width, string_size=STRING_SIZE)
     keys: Any = tables.read_keys(machine.memory, pairs - machine.at + tables.PAIRS_SIZE, place) if width else ()

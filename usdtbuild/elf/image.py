@@ -42,6 +42,7 @@ class Purpose(NamedTuple):
     core: str
 
 
+_PT_GNU_EH_FRAME = 0x6474E550
 PROBES = Purpose("file", "the file was cut short or damaged; build or copy it again", "is a core dump, not a binary")
 
 
@@ -124,6 +125,11 @@ class Image:
                     start = 12 + (name_size + 3 & ~3)
                     return raw[start : start + size]
         return b""
+
+    @property
+    def unwind_header(self) -> int:
+        """Where .eh_frame_hdr is, 0: nowhere."""
+        return next((one.address for one in self.segments if one.type == _PT_GNU_EH_FRAME), 0)
 
     # -- contents and addresses --------------------------------------------------------------------------------------
 

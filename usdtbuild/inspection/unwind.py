@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..elf.image import Image
     from ..machines.calling import Calling
 
-_PT_GNU_EH_FRAME = 0x6474E550
 _RECORD, _EXPRESSION = 1 << 16, 64  # bytes of one record, and of an expression, that are read, at most
 _MASK = (1 << 64) - 1
 # Rules that compute something, and whether that is where the register has been stored, or its value.
@@ -61,8 +60,7 @@ class Rows:
 
     def __init__(self, image: Image) -> None:
         self._read = image.bytes_at
-        header = next((one.address for one in image.segments if one.type == _PT_GNU_EH_FRAME), 0)
-        self._starts, self._records = search_table(image.bytes_at, header)
+        self._starts, self._records = search_table(image.bytes_at, image.unwind_header)
         self._known: dict[int, FDE] = {}
         for section in image.sections_named(".eh_frame") if not self._starts else ():  # as in static programs
             with contextlib.suppress(Exception):  # pyelftools raises anything on damaged input

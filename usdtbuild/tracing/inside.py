@@ -30,6 +30,7 @@ from ..elf.tags import DT_NEEDED
 from ..errors import InputError, UsageError
 from ..folders import folder as folder_of
 from ..inspection.demangle import demangle_if_possible
+from ..machines.unwind_table import function_around
 from ..text import one_line
 from . import clock
 from .call_tree import TREE_SIZE, CallTree, read_tree, tree_header
@@ -254,7 +255,9 @@ class Inside(Tracer):
         is_function = kind == _FUNCTION
         shown = () if is_function else tuple(_argument(text) for text in arguments)
         operands = tuple(operand(place, one.size, one.signed) for place, one in enumerate(shown))
-        site = Site(int(address, 16), int(address, 16) - int(bias, 16), operands, int(semaphore, 16))
+        in_file = int(address, 16) - int(bias, 16)
+        around = _function_around(path, in_file) if any(one.pair for one in self.wish.measures) else 0
+        site = Site(int(address, 16), in_file, operands, int(semaphore, 16), around=around)
         key = (kind, path, bias, provider, name)
         number = self._numbers.setdefault(key, len(self.targets))
         self._points[int(index)] = number
@@ -386,6 +389,17 @@ class Inside(Tracer):
         if self._programs is not None:
             self._programs.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _function_around(path: str, address: int) -> int:
+    """Return where in a file the function around an address begins, 0 where nobody knows."""
+    with contextlib.suppress(InputError, OSError):
+        opened = open_binary(path)
+        if opened is not None:
+            with opened:
+                image = Image(opened.view, path)
+                return function_around(image.bytes_at, image.unwind_header, address)
+    return 0
 
 
 def _needs_asan(wish: Job) -> bool:

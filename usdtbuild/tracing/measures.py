@@ -39,8 +39,9 @@ class Measure(NamedTuple):
 
 
 class Unpaired(NamedTuple):
-    """How many hits belong to no pair, by reason; `deep` and `many`: there was no room for the begin; `rejected`: ends
-    without one, of which nothing is told since they don't pass the filter."""
+    """How many hits belong to no pair, by reason; `deep` and `many`: there was no room for the begin, any more or at
+    all; `rejected`: ends without one, of which nothing is told since they don't pass the filter; `left`: begins whose
+    thread has gone on without an end."""
 
     without_begin: int = 0
     deep: int = 0
@@ -48,6 +49,7 @@ class Unpaired(NamedTuple):
     without_key: int = 0
     open: int = 0
     rejected: int = 0
+    left: int = 0
 
     def plus(self, other: Unpaired) -> Unpaired:
         """Return the sums."""

@@ -140,6 +140,7 @@ class Site(NamedTuple):
     is the function's own address in the file, and `body` the first one behind the NOPs of its entry.
 
     `near` are addresses of other places, up to four bytes behind it, where somebody else might put a breakpoint.
+    `around` is where in the file the function around it begins, 0 where that isn't known.
     `leads` are where, in the file, a function jumps to others, which then return in its place (`Wanted.frames`).
     """
 
@@ -161,6 +162,7 @@ class Site(NamedTuple):
     begins: int = 0
     body: int = 0
     leads: tuple[int, ...] = ()
+    around: int = 0
 
 
 class Module(NamedTuple):

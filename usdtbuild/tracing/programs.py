@@ -46,10 +46,10 @@ _INSTRUCTIONS: dict[str, dict[str, tuple[int, str]]] = {
     "numbered_cell": {"table": _NUMBER, "last": _AS_32}, "step_key": {"step": _NUMBER, "divide": _HOW},
     "number_key": {"number": _HOW}, "count_cell": {}, "tally_cell": {"tally": _HOW},
     "class_cell": {"classes": _NUMBER, "count_class": _HOW}, "mark": {"mark": _NUMBER}, "keyless": {}, "hold_mark": {},
-    "held_mark": {}, "begin_of_pair": {"pairs": _NUMBER}, "end_of_pair": {"pairs": _NUMBER}, "hold_time": {},
-    "held_time": {}, "moment": {}, "hold_key": {}, "hashed_key": {}, "begin_of_keyed_pair": {"pairs": _NUMBER},
-    "end_of_keyed_pair": {"pairs": _NUMBER}, "count_unkeyed": {"pairs": _NUMBER},
-    "masked": {"mask": _NUMBER},
+    "held_mark": {}, "begin_of_pair": {"pairs": _NUMBER}, "end_of_pair": {"pairs": _NUMBER, "apart": _HOW},
+    "hold_time": {}, "held_time": {}, "moment": {}, "hold_key": {}, "hashed_key": {},
+    "begin_of_keyed_pair": {"pairs": _NUMBER}, "end_of_keyed_pair": {"pairs": _NUMBER},
+    "count_unkeyed": {"pairs": _NUMBER}, "masked": {"mask": _NUMBER},
 }  # fmt: skip
 _NUMBERS = {name: number for number, name in enumerate(_INSTRUCTIONS)}
 # Which of less (1), equal (2) and greater (4) is true; 8: as signed numbers.
@@ -154,11 +154,14 @@ class Programs:
         self._places: list[Place] = []
         self._begun = clock.now()
         self._no_pairs = False
+        self._begins = set[evaluated.Function]()
         self._counters: list[tuple[int, list[int]]] = []  # where some are, and of which points
 
     def answer(self, points: Sequence[Point]) -> None:
         """Write programs for new points, as far as they can be evaluated where they are hit."""
         targets = {one.target.number: one.target for one in points}
+        sites = ((one.target, one.site) for one in points)
+        self._begins |= evaluated.functions_of_begins(self._plan.measures, sites)
         sided = {number: one for number, one in targets.items() if self._has_side(one)}
         here = {number for number, one in targets.items() if number not in sided and self._is_here(one, self._plan)}
         self._answer([one for one in points if one.target.number in here])
@@ -212,7 +215,8 @@ class Programs:
             predicate, found = evaluated.asked(self._plan, one.target, one.site.operands)
             to = [(tally, places.get(tally.measure, 0)) for tally in found]
             counter = start + 8 * len(numbers)
-            action = evaluated.Action(predicate, one.site.operands, counter, to, self._plan.pairs)
+            apart = evaluated.is_apart(self._begins, one.target, one.site)
+            action = evaluated.Action(predicate, one.site.operands, counter, to, self._plan.pairs, is_apart=apart)
             try:
                 made = program(action, None if self._plan.what == COUNT else counter)
             except NotHereError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import model as declared
@@ -16,6 +17,7 @@ from ..elf import layout as elf
 from ..errors import InputError
 from ..inspection.demangle import all_spellings, demangle_if_possible
 from ..inspection.probes import find_declared, inspect
+from ..machines.unwind_table import function_around
 from .library_calls import call_targets, return_target
 from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, RETURN, STRING, Argument, Module, Refusal, Site, Target
 
@@ -235,12 +237,14 @@ def targets_in(
     if any(section.name == ".note.stapsdt" for section in image.sections):
         seen = inspect(image)
         places = {site.location.address for probe in seen.probes for site in probe.sites}
+        around = partial(function_around, image.bytes_at, image.unwind_header)
         for probe in seen.probes:
             if probe.format in _FORMATS and wanted.takes_probe(probe.provider, probe.name):
                 if not all(_may_count(image, one) for one in _semaphores(probe)):
                     refuse(Refusal(f"{probe.provider}:{probe.name}", _NO_SEMAPHORE))
                     continue
-                target = with_enumerators(probe_target(number, seen, probe, module, wanted.providers), wanted)
+                target = probe_target(number, seen, probe, module, wanted.providers, around)
+                target = with_enumerators(target, wanted)
                 yield target._replace(sites=tuple(_with_near(site, places) for site in target.sites))
                 number += 1
     if wanted.functions:
@@ -254,9 +258,10 @@ def targets_in(
 
 
 def probe_target(
-    number: int, seen: Inspection, probe: SeenProbe, module: Module, providers: Sequence[Provider] = ()
-) -> Target:
-    """Return a probe of an inspected file as a target."""
+    number: int, seen: Inspection, probe: SeenProbe, module: Module, providers: Sequence[Provider],
+    around: Callable[[int], int],
+) -> Target:  # fmt: skip
+    """Return a probe of an inspected file as a target; `around` says where the function around an address begins."""
     longest = max((site.arguments for site in probe.sites), key=len)
     types = _declared_types(seen, probe, providers, longest)
     arguments = tuple(_argument(shown, types[i] if i < len(types) else None) for i, shown in enumerate(longest))
@@ -273,6 +278,7 @@ def probe_target(
             operands[id(site.arguments)],
             site.semaphore.location.address + bias if site.semaphore else 0,
             site.function.name if site.function else "",
+            around=site.location.address - site.function.offset if site.function else around(site.location.address),
         )
         for site in probe.sites
     ]  # fmt: skip

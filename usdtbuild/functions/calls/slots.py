@@ -20,7 +20,7 @@ from ...record import NamedTuple
 from .model import BOUND, IFUNC, LAZY
 
 _PF_X, _PF_W = 1, 2
-_PT_GNU_EH_FRAME, _PT_GNU_RELRO = 0x6474E550, 0x6474E552
+_PT_GNU_RELRO = 0x6474E552
 _DT_BIND_NOW, _DT_FLAGS, _DT_FLAGS_1, _DT_NEEDED = 24, 30, 0x6FFFFFFB, 1
 _DF_BIND_NOW, _DF_1_NOW = 8, 1
 _DT_INIT, _DT_INIT_ARRAY, _PT_INTERP = 12, 25, 3
@@ -54,7 +54,7 @@ class SlotMap:
         self.dynamic = Dynamic(image)
         self.code = FileCode(
             image.layout.is64, image.little, image.flags, image.entry, self.dynamic.tags, _spans(image), self._pointer,
-            image.bytes_at, next((one.address for one in image.segments if one.type == _PT_GNU_EH_FRAME), 0),
+            image.bytes_at, image.unwind_header,
         )  # fmt: skip
         self.stubs: LibraryCalls | None = stubs_of(image.machine, self.code)
         self.static = not self.dynamic.tags

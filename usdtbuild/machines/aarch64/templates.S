@@ -1144,11 +1144,13 @@ end own_thread
         TOO_MANY = 16
         WITHOUT_KEY = 24
         REJECTED = 32
+        LEFT = 40
         STACKS = 64
         STACKS_BITS = 10
-        STACK_BITS = 10
+        STACK_BITS = 11
         BEGINS = 16
-        DEEPEST = 63
+        NUMBER = 16
+        ROOM_BITS = 6
         SEARCH = 64
         FAILED = 63
         KEYLESS = 62
@@ -1171,11 +1173,13 @@ template held_mark
 end held_mark
 
 template begin_of_pair          // the key is in x0
+        add     x1, sp, #:lo12:place
         number_64 x7, pairs
         bl      begin_pair
 end begin_of_pair
 
 template end_of_pair            // equal: no pair; else the key is in x0, and the time that it took in x1
+        add     x1, sp, #:lo12:place
         number_64 x7, pairs
         bl      end_pair
 end end_of_pair
@@ -1264,22 +1268,30 @@ end held_time
         cbnz    w8, 10b
         .endm
 
-# Put a begin on the stack of its thread: x7 = pairs, x0 = key, x6 = mark. Changes x0 to x5, x8, x9.
+        .macro  begin_at number, to     // not x4, which is the stack
+        and     w\to, w\number, #(1 << ROOM_BITS) - 1
+        add     x\to, x\to, x\to, lsl #1
+        add     x\to, x4, x\to, lsl #3
+        add     x\to, x\to, #BEGINS
+        .endm
+
+# Put a begin on the stack of its thread: x7 = pairs, x0 = key, x6 = mark, x1 = where on the program's stack. Changes x0 to
+# x5, x8, x9.
         .macro  begin_pair way
 template begin_pair_\way
-        str     x30, [sp, #-16]!
+        stp     x30, x1, [sp, #-16]!
         mov     x9, x0
         find_stack 3f, 4f
         add     x3, x5, #1
         exchange_word_\way x4, x5
-        cmp     w5, #DEEPEST
-        b.hs    5f
+2:      begin_at 5, 3
+        ldr     x1, [sp, #8]
         mov     w5, w5
-2:      add     x4, x4, x5, lsl #4
-        str     x9, [x4, #BEGINS + 8]
-        mrs     x3, cntvct_el0
-        orr     x3, x3, x6
-        str     x3, [x4, #BEGINS]
+        orr     x5, x5, x1, lsl #32
+        str     x5, [x3, #NUMBER]
+        mrs     x1, cntvct_el0
+        orr     x1, x1, x6
+        stp     x1, x9, [x3]
 5:      ldr     x30, [sp], #16
         ret
 3:      add     x3, x0, #1
@@ -1329,21 +1341,41 @@ end begin_pair_\way
 
         .macro  end_pair way
 template end_pair_\way
-        str     x30, [sp, #-32]!
+        stp     x30, x1, [sp, #-32]!
         mrs     x3, cntvct_el0
-        str     x3, [sp, #16]
+        stp     x3, xzr, [sp, #16]      // and how many have been left that count
         mov     x9, x0
         find_stack 6f, 6f
-        cbz     w5, 6f
-        sub     x3, x5, #1
-        cmp     w5, #DEEPEST
-        b.hi    5f
-        mov     w1, w5
-        add     x1, x4, x1, lsl #4
-        ldp     x2, x0, [x1, #BEGINS - 16]
+        subs    w1, w5, #1
+        b.lo    6f
+        load_begin 5f
+        b.mi    11f
+12:     sub     x3, x5, #1
         exchange_word_\way x4, x5
-        judge   16
-5:      exchange_word_\way x4, x5
+13:     judge   16
+11:     ldr     x3, [sp, #24]
+        tbz     x2, #TESTED, 14f
+        tbnz    x2, #FAILED, 15f
+14:     add     x3, x3, #1
+        str     x3, [sp, #24]
+15:     subs    w1, w1, #1
+        b.lo    16f
+        load_begin 16f
+        b.mi    11b
+        b.ne    16f
+        sub     w3, w5, w1
+        sub     x3, x5, x3
+        exchange_word_\way x4, x5
+        ldr     x1, [sp, #24]
+        add     x4, x7, #LEFT
+        add_\way x1
+        b       13b
+16:     str     xzr, [sp, #24]
+        sub     w1, w5, #1
+        load_begin 5f
+        b       12b
+5:      sub     x3, x5, #1
+        exchange_word_\way x4, x5
         add     x4, x7, #TOO_DEEP
         b       7f
         judged  \way
@@ -1352,13 +1384,25 @@ template end_pair_\way
 end end_pair_\way
         .endm
 
+# The begin with the number w1: x2 = its time and mark, x0 = its key; conditions as on x86-64. Changes x3, x8.
+        .macro  load_begin lost
+        begin_at 1, 3
+        ldp     x2, x0, [x3]
+        ldr     x3, [x3, #NUMBER]
+        cmp     w3, w1
+        b.ne    \lost
+        lsr     x3, x3, #32
+        ldr     x8, [sp, #8]
+        subs    w3, w3, w8
+        .endm
+
 # -- pairs by a key (see x86_64/templates.S) ---------------------------------------------------------------------------
 
         BUCKETS_BITS = 8
         SLOTS = 40
         SLOT_BITS = 6
         OWNER = STACKS + 8
-        STACKS_SIZE = 1 << 20           // behind them are the buckets' masks
+        SLOTS_SIZE = 1 << 20            // behind them are the buckets' masks
 
         .macro  find_bucket             // of the key in x2: x0 = the process, x1 = the number of the first slot
         bl      own_process
@@ -1385,7 +1429,7 @@ end end_pair_\way
         lsl     \to, \to, #8
         add     \to, \to, \other, lsl #6
         add     \to, \to, x7
-        add     \to, \to, #STACKS_SIZE >> 12, lsl #12
+        add     \to, \to, #SLOTS_SIZE >> 12, lsl #12
         add     \to, \to, #STACKS
         .endm
 

@@ -1313,12 +1313,15 @@ end own_thread
         TOO_MANY = 16
         WITHOUT_KEY = 24
         REJECTED = 32           # ends without a begin that don't pass themselves
+        LEFT = 40               # begins whose function was left without an end
         STACKS = 64
         STACKS_BITS = 10        # how many there are
-        STACK_BITS = 10         # bytes of one: a word, 8 bytes of nothing, and begins of 16 bytes: time and key
+        STACK_BITS = 11         # bytes of one: a word, 8 bytes of nothing, and begins of 24 bytes
         OWN_STACKS = STACKS + (1 << (STACKS_BITS + STACK_BITS))         # behind them, of threads with a shard
-        BEGINS = 16
-        DEEPEST = 63            # so many begins have room
+        BEGINS = 16             # of a stack; of a begin: time, key, and its number below where it was on the program's stack
+        KEY_OF = 8
+        NUMBER = 16
+        ROOM_BITS = 6           # how many begins have room
         SEARCH = 64             # stacks that a thread may look at
         FAILED = 63             # bits of a mark, which begins keep in their time
         KEYLESS = 62
@@ -1345,6 +1348,7 @@ template \side\()_of_pair\own
         .ifnb   \own
         mov     shard + 8(%rsp), %edx
         .endif
+        lea     place(%rsp), %rcx
         mov     %rsi, %rdi
         movabs  $pairs, %rsi
         call    \side\()_pair\own
@@ -1442,13 +1446,25 @@ end held_time
         jne     10b
         .endm
 
-# Put a begin on the stack of its thread: rsi = pairs, rax = key, rdi = mark. Changes rax, rcx, rdx, rdi.
-# It is written behind the exchange: a handler in between that takes its own begins away again leaves it room.
+# Where the begin with a number is on the stack at rcx. The youngest of those that wait take the room of older ones: whose
+# number is not what it should be has lost its own.
+        .macro  begin_at number, to
+        mov     \number, %e\to
+        and     $(1 << ROOM_BITS) - 1, %e\to
+        lea     (%r\to,%r\to,2), %e\to
+        lea     BEGINS(%rcx,%r\to,8), %r\to
+        .endm
+
+# Put a begin on the stack of its thread: rsi = pairs, rax = key, rdi = mark, rcx = where on the program's stack. Changes rax,
+# rcx, rdx, rdi.
+# It is written behind the exchange: a handler in between that takes its own begins away again leaves it room. Its number
+# is written first: if so many others come in between that they need this room, the number is theirs, and stays.
         .macro  begin_pair own, lock
 template begin_pair\own
         push    %r8
         push    %rdi
         push    %rax
+        push    %rcx
         .ifb    \own
         find_stack 3f, 4f
         .else
@@ -1457,17 +1473,20 @@ template begin_pair\own
         .endif
         lea     1(%rdi), %r8
         exchange_word \lock
-        cmp     $DEEPEST, %edi
-        jae     5f
-        mov     %edi, %edi
-        shl     $4, %rdi
-1:      pop     BEGINS + 8(%rcx,%rdi)
+1:      mov     %edi, %edi
+        begin_at %edi, dx
+        pop     %rax
+        shl     $32, %rax
+        or      %rdi, %rax
+        mov     %rax, NUMBER(%rdx)
+        mov     %rdx, %rdi
+        pop     KEY_OF(%rdi)
         rdtsc
         shl     $32, %rdx
         or      %rdx, %rax
         pop     %rdx
         or      %rdx, %rax
-        mov     %rax, BEGINS(%rcx,%rdi)
+        mov     %rax, (%rdi)
         pop     %r8
         ret
         .ifb    \own
@@ -1484,11 +1503,10 @@ template begin_pair\own
         test    $SEARCH << 16, %edx
         jz      2b
         lock incq TOO_MANY(%rsi)
-        .endif
-5:      pop     %rax
-        pop     %rdx
+        add     $24, %rsp
         pop     %r8
         ret
+        .endif
 end begin_pair\own
         .endm
 
@@ -1538,8 +1556,12 @@ end begin_pair\own
         pop     %r8
         .endm
 
+# An end at the same place of the program's stack as a begin that waits means this one, and not younger ones that were
+# further down: an exception, or longjmp, has left the functions where they were. Where there is no such begin, begins and
+# ends are in different functions, and it means the youngest.
         .macro  end_pair own, lock
 template end_pair\own
+        push    %rcx
         push    %r8
         push    %r9
         push    %r10
@@ -1557,23 +1579,58 @@ template end_pair\own
         .else
         own_stack
         .endif
-        mov     %edi, %edx
-        test    %edx, %edx
-        jz      6f
         lea     -1(%rdi), %r8
-        cmp     $DEEPEST, %edx
-        ja      5f
-        shl     $4, %rdx
-        mov     BEGINS - 16(%rcx,%rdx), %r9
-        mov     BEGINS - 8(%rcx,%rdx), %r10
+        mov     %edi, %edx
+        sub     $1, %edx
+        jc      6f
+        load_begin 5f
+        js      11f
+12:     exchange_word \lock
+13:     judge
+11:     xor     %r8d, %r8d      # how many have been left that count
+14:     not     %r9
+        shr     $TESTED, %r9
+        test    $((1 << (FAILED - TESTED)) | 1), %r9d
+        setnz   %r9b
+        movzbl  %r9b, %r9d
+        add     %r9d, %r8d
+        sub     $1, %edx
+        jc      15f
+        load_begin 15f
+        js      14b
+        jnz     15f
+        mov     %edi, %eax
+        sub     %edx, %eax
+        mov     %r8d, %edx
+        mov     %rdi, %r8
+        sub     %rax, %r8
         exchange_word \lock
-        judge
+        lock add %rdx, LEFT(%rsi)
+        jmp     13b
+15:     lea     -1(%rdi), %r8
+        lea     -1(%rdi), %edx
+        load_begin 5f
+        jmp     12b
 5:      exchange_word \lock
         lock incq TOO_DEEP(%rsi)
         jmp     7f
         judged
+        lea     8(%rsp), %rsp
         ret
 end end_pair\own
+        .endm
+
+# The begin with the number edx: r9 = its time and mark, r10 = its key; below zero if it was further down the program's
+# stack than the end, zero if it was at the same place. Goes to `lost` if it isn't there any more. Changes rax.
+        .macro  load_begin lost
+        begin_at %edx, ax
+        mov     (%rax), %r9
+        mov     KEY_OF(%rax), %r10
+        mov     NUMBER(%rax), %rax
+        cmp     %eax, %edx
+        jne     \lost
+        shr     $32, %rax
+        sub     48(%rsp), %eax
         .endm
 
         end_pair , lock
@@ -1584,18 +1641,18 @@ end end_pair\own
         BUCKETS_BITS = 8        # of 64 slots for begins each, in the place of the stacks
         SLOTS = 40              # that are used
         SLOT_BITS = 6           # bytes of a slot: none, its owner (a process), the pair's key, time, key
-        MASK = OWN_STACKS
+        MASK = STACKS + (1 << 20)
         OWNER = STACKS + 8
         SLOT_KEY = STACKS + 16
         BEGUN = STACKS + 24
         BY = STACKS + 32
         NEAR = 7                # places of a bucket that are a thread's own; the mask is in front of them
         PLACE_BITS = 5          # bytes of one: time, the pair's key, key, process, whether its thread is writing
-        SINCE_WHEN = OWN_STACKS
-        PLACE_KEY = OWN_STACKS + 8
-        PLACE_BY = OWN_STACKS + 16
-        PLACE_PROCESS = OWN_STACKS + 24
-        WRITING = OWN_STACKS + 28
+        SINCE_WHEN = MASK
+        PLACE_KEY = MASK + 8
+        PLACE_BY = MASK + 16
+        PLACE_PROCESS = MASK + 24
+        WRITING = MASK + 28
         WAITS = 60              # bit of a place's time: the begin waits still
         IN_PLACE = 1 << 16      # added to where a place is, which makes it no number of a slot
 

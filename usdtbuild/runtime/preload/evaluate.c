@@ -344,11 +344,15 @@ enum {
 	PAIRS_MANY = 16,
 	PAIRS_KEY = 24,
 	PAIRS_REJECTED = 32,
+	PAIRS_LEFT = 40,
 	STACKS = 64,
 	STACKS_BITS = 10,
-	STACK_SIZE = 1024,
+	STACK_SIZE = 2048,
 	BEGINS = 16,
-	DEEPEST = 63,
+	ROOM = 64, /* for so many begins, each a time, a key, and its number below where it was on the program's stack */
+	BEGIN_SIZE = 24,
+	BEGIN_KEY = 8,
+	BEGIN_NUMBER = 16,
 	SEARCH = 64
 };
 
@@ -368,10 +372,18 @@ static PLAIN uint64_t find_stack(uint64_t pairs, uint64_t thread, int idle)
 	return NO_STACK;
 }
 
-/* A begin is written behind the exchange: a handler of a signal in between that takes its own begins away again leaves it room. */
-static PLAIN void begin_pair(uint64_t pairs, uint64_t key, uint64_t mark)
+/* The youngest of those that wait take the room of older ones. */
+static inline PLAIN uint64_t begin_at(uint64_t stack, uint32_t number)
 {
-	uint64_t thread = (uint64_t)thread_number() << 32, stack, word, depth;
+	return stack + BEGINS + (uint64_t)BEGIN_SIZE * (number % ROOM);
+}
+
+/* A begin is written behind the exchange: a handler of a signal in between that takes its own begins away again leaves it room. Its number
+ * is written first: if so many others come in between that they need this room, the number is theirs, and stays. */
+static PLAIN void begin_pair(uint64_t pairs, uint64_t key, uint64_t mark, uintptr_t where)
+{
+	uint64_t thread = (uint64_t)thread_number() << 32, stack, word, begin;
+	uint32_t depth;
 
 	do {
 		stack = find_stack(pairs, thread, 0);
@@ -388,10 +400,11 @@ static PLAIN void begin_pair(uint64_t pairs, uint64_t key, uint64_t mark)
 		if (exchange(stack, word, thread + depth + 1))
 			break;
 	} while (1);
-	if (depth >= DEEPEST)
-		return;
-	__atomic_store_n(at(stack + BEGINS + 16 * depth + 8), key, __ATOMIC_RELAXED);
-	__atomic_store_n(at(stack + BEGINS + 16 * depth), ticks() | mark, __ATOMIC_RELAXED);
+	begin = begin_at(stack, depth);
+	__atomic_store_n(at(begin + BEGIN_NUMBER), (uint64_t)where << 32 | depth, __ATOMIC_RELAXED);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	__atomic_store_n(at(begin + BEGIN_KEY), key, __ATOMIC_RELAXED);
+	__atomic_store_n(at(begin), ticks() | mark, __ATOMIC_RELAXED);
 }
 
 /* 0 if a begin and an end are no pair. A begin that was tested says itself whether it passes, else the end does; likewise for the key. */
@@ -409,27 +422,70 @@ static PLAIN int judge(uint64_t pairs, uint64_t begun, uint64_t begun_key, uint6
 	return 1;
 }
 
-/* Take the youngest begin; 0 if there is no pair. */
-static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uint64_t *took)
+typedef struct begun {
+	uint64_t time, key;
+	int32_t above; /* how much further up the program's stack than the end */
+} begun;
+
+/* 0 if the begin isn't there any more. */
+static inline PLAIN int load_begin(uint64_t stack, uint32_t number, uintptr_t where, begun *b)
 {
-	uint64_t now = ticks(), thread = (uint64_t)thread_number() << 32, stack, word, depth, begun, begun_key;
+	uint64_t begin = begin_at(stack, number), numbered;
+
+	b->time = get(begin);
+	b->key = get(begin + BEGIN_KEY);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	numbered = get(begin + BEGIN_NUMBER);
+	b->above = (int32_t)((uint32_t)(numbered >> 32) - (uint32_t)where);
+	return (uint32_t)numbered == number;
+}
+
+/* An end at the same place of the program's stack as a begin, in the same function (where it isn't, `where` is odd), means this one, and not younger ones that were further down: an exception, or
+ * longjmp, has left the functions where they were, and `left` is how many of them count. Where there is no such begin, begins and ends are
+ * in different functions, and it means the youngest, which `b` is. */
+static PLAIN uint64_t find_begin(uint64_t stack, uint32_t *number, uintptr_t where, begun *b)
+{
+	uint32_t youngest = *number;
+	begun first = *b;
+	uint64_t left = 0;
+
+	while (b->above < 0) {
+		left += (b->time & (FAILED | TESTED)) != (FAILED | TESTED);
+		if (!*number || !load_begin(stack, --*number, where, b) || b->above > 0) {
+			*number = youngest;
+			*b = first;
+			return 0;
+		}
+	}
+	return left;
+}
+
+/* Take a begin; 0 if there is no pair. */
+static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uintptr_t where, uint64_t *took)
+{
+	uint64_t now = ticks(), thread = (uint64_t)thread_number() << 32, stack, word, left;
+	uint32_t number;
+	begun b;
+	int is_there;
 
 	do {
 		stack = find_stack(pairs, thread, 0);
 		word = stack == NO_STACK ? 0 : get(stack);
-		depth = (uint32_t)word;
-		if (word >> 32 != thread >> 32 || !depth) {
+		if (word >> 32 != thread >> 32 || !(uint32_t)word) {
 			add(pairs + (mark & FAILED && mark & TESTED ? PAIRS_REJECTED : PAIRS_BEGIN), 1);
 			return 0;
 		}
-		begun = depth > DEEPEST ? 0 : get(stack + BEGINS + 16 * (depth - 1));
-		begun_key = depth > DEEPEST ? 0 : get(stack + BEGINS + 16 * (depth - 1) + 8);
-	} while (!exchange(stack, word, word - 1));
-	if (depth > DEEPEST) {
+		number = (uint32_t)word - 1;
+		is_there = load_begin(stack, number, where, &b);
+		left = is_there ? find_begin(stack, &number, where, &b) : 0;
+	} while (!exchange(stack, word, thread | number));
+	if (left)
+		add(pairs + PAIRS_LEFT, left);
+	if (!is_there) {
 		add(pairs + PAIRS_DEEP, 1);
 		return 0;
 	}
-	return judge(pairs, begun, begun_key, now, mark, key, took);
+	return judge(pairs, b.time, b.key, now, mark, key, took);
 }
 
 /* -- pairs by a key, of any two threads of a process --------------------------------------------------------------- */
@@ -454,7 +510,7 @@ static inline PLAIN uint64_t mask_of(uint64_t pairs, uint64_t pair_key, uint64_t
 {
 	uint64_t bucket = bucket_of(pair_key, process);
 
-	return pairs + STACKS + ((uint64_t)STACK_SIZE << STACKS_BITS) + (bucket << 8 | (bucket & 0x30) << 2);
+	return pairs + STACKS + (uint64_t)SLOT_SIZE * (RING << BUCKETS_BITS) + (bucket << 8 | (bucket & 0x30) << 2);
 }
 
 /* A begin takes a slot without an owner, writes, and then sets its bit. */
@@ -587,8 +643,8 @@ static inline __attribute__((always_inline)) PLAIN int run(
 		case KEYLESS: mark |= WITHOUT_KEY; break;
 		case HOLD_MARK: held = mark; break;
 		case HELD_MARK: mark = held; break;
-		case BEGIN_OF_PAIR: begin_pair(i->number, value, mark); break;
-		case END_OF_PAIR: left = (uint64_t)end_pair(i->number, &value, mark, &took); right = 0; break;
+		case BEGIN_OF_PAIR: begin_pair(i->number, value, mark, (uintptr_t)hit->registers); break;
+		case END_OF_PAIR: left = (uint64_t)end_pair(i->number, &value, mark, (uintptr_t)hit->registers | i->how, &took); right = 0; break;
 		case HOLD_TIME: held_time = took; break;
 		case HELD_TIME: value = held_time; break;
 		case MOMENT: value = ticks(); break;

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...formats.operands import MEMORY, OTHER, REGISTER, Operand
 from ..measures import ALL, Cell, Measure, Table, Tables, Unpaired
 from ..model import COUNT, FLOAT, STRING, Target
-from ..patch.evaluated import asked
+from ..patch.evaluated import Function, asked, functions_of_begins, is_apart
+from ..patch.tables import MOST_WAITING
 from ..predicates import BEGIN, PROCESS, THREAD, TIME, Compare, Joined, NotHereError, Predicate, Tally
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ MOST_ARGUMENTS = 6
 KEYS = 16384  # of a map, at most
 _OFTEN, _SELDOM = 200, 1000  # milliseconds between two looks at maps; at those with many keys
 _WORD, _POSITIVE = (1 << 64) - 1, (1 << 63) - 1
-_DEEPEST = 63  # begins of a thread that wait for their ends
-_PASSED, _TESTED, _KEYED = 1, 2, 4  # what is known of a begin
+_IN_PAGE = 4095
+_PASSED, _TESTED, _KEYED, _LEFT = 1, 2, 4, 8  # what is known of a begin
 _MAY_PASS = f"($f & {_PASSED | _TESTED}) != {_TESTED}"
 _NEGATIVE = 512  # added to the class of a negative number
 _TOP_CLASS = 488  # of 1 << 63
@@ -59,10 +60,11 @@ class Program:
         """
         guard = guard and f" /{guard}/"
         maps, lines = {"@c": None}, list[str]()
+        around = functions_of_begins(self.plan.measures, ((one, site) for one in self.targets for site in one.sites))
         begins = [index for index, all_ in enumerate(self._tallies) if any(one.side == BEGIN for one in all_)]
         # Begins first: what stands in their maps has a type then, wherever it is read.
         for index in dict.fromkeys([*begins, *range(len(self.targets))]):
-            block = _Block(index, self.plan, self.targets[index], separator)
+            block = _Block(index, self.plan, self.targets[index], separator, around)
             maps.update(block.maps)
             lines += [f"{probes[index]}{guard} {{", *(f"  {line}" for line in block.lines), "}"]
         if self.plan.what != COUNT:
@@ -178,8 +180,12 @@ def numbers_of(target: Target) -> list[Operand]:
 class _Block:
     """The lines for one target, and the names of the maps in them. Raises NotHereError."""
 
-    def __init__(self, index: int, plan: Plan, target: Target, separator: str) -> None:
+    def __init__(
+        self, index: int, plan: Plan, target: Target, separator: str, around: Container[Function] = ()
+    ) -> None:
+        """`around` are the functions around begins."""
         self.maps: dict[str, None] = {}
+        self._with_begin = _whether_at([(site.address, is_apart(around, target, site)) for site in target.sites])
         self._index, self._operands = index, [] if not plan.evaluates else numbers_of(target)
         predicate, tallies = _asked(plan, target, self._operands) if plan.evaluates else (True, [])
         test, used = _test(predicate), sorted(_used(predicate, tallies))
@@ -245,7 +251,7 @@ class _Block:
         yield f"{self._map('l', place)}{row} = max({_POSITIVE:#x} - $b);"
 
     def _begin(self, place: int, tally: Tally, test: str) -> Iterator[str]:
-        """Yield lines that put a begin on top of its thread's stack.
+        """Yield lines that put a begin on top of its thread's stack, where the youngest take the room of older ones.
 
         The maps of stacks aren't printed: bpftrace 0.17 ends where a key goes while it prints a map.
         """
@@ -255,14 +261,49 @@ class _Block:
         yield f"$f = (uint64){known};"
         if tally.tested:
             yield from _if(test, [f"$f = $f + (uint64){_PASSED};"])
-        stored = [f"@b{place}[pid, tid, $d] = nsecs;", f"@f{place}[pid, tid, $d] = $f;"]
+        yield from _if(_MAY_PASS, [self._counted("o", place)])
+        given_up = f"@z{place}[pid, tid]"  # of the begins that wait so many
+        yield f"$w = {given_up};"
+        yield from _if(f"$d - $w > {MOST_WAITING}", [f"$w = $d - {MOST_WAITING}; {given_up} = $w;"])
+        yield from _if("$d <= $w", [f"$w = $d - 1; {given_up} = $w;"])
+        yield from _if("$d - 1 > $w", list(self._gone_on(place)))
+        stored = {"b": "nsecs", "f": "$f", "a": 'reg("sp")'}
         if tally.measure.by:
-            stored.append(f"@k{place}[pid, tid, $d] = {_key(tally.key)};")
-        stored += _if(_MAY_PASS, [self._counted("o", place)])
-        yield from _if(f"$d <= {_DEEPEST}", stored)
+            stored["k"] = _key(tally.key)
+        yield from (f"@{letter}{place}[pid, tid, {_at('$d')}] = {value};" for letter, value in stored.items())
+
+    def _gone_on(self, place: int) -> Iterator[str]:
+        """Yield lines that see whether a begin comes where the youngest that waits was, or further up the stack."""
+        known, where = (f"@{letter}{place}[pid, tid, {_at('$d - 1')}]" for letter in "fa")
+        yield f"$g = {known};"
+        marked = [f"{known} = $g + (uint64){_LEFT};", *self._counted_once("$g", place)]
+        yield from _if(f'($g & {_LEFT}) == 0 && {where} <= reg("sp")', marked)
+
+    def _counted_once(self, known: str, place: int) -> list[str]:
+        """Return lines that count a begin which its thread has left behind, if it isn't known yet and may pass."""
+        return _if(f"({known} & {_LEFT}) == 0", _if(_MAY_PASS.replace("$f", known), [self._counted("q", place)]))
+
+    def _left(self, place: int, letters: str) -> Iterator[str]:
+        """Yield lines that take away the begins that are further down the stack than the end, if there is one at the
+        end's place behind them."""
+        where = f"@a{place}[pid, tid, {_at('$n')}]"
+        yield '$h = reg("sp"); $n = $d; $i = (uint64)0;'
+        stop = _if(f"{where} >= $h || $i >= {MOST_WAITING}", ["break;"])
+        yield from ("while ($n > $w) {", *stop, "$n--; $i++;", "}", "$i = (uint64)0;")
+        slot = f"[pid, tid, {_at('$d')}]"
+        taken = [
+            f"while ($d > $n && $i < {MOST_WAITING}) {{",
+            f"$g = @f{place}{slot};",
+            *self._counted_once("$g", place),
+            *(f"delete(@{letter}{place}{slot});" for letter in letters),
+            f"@d{place}[pid, tid]--; $d--; $i++;",
+            "}",
+        ]
+        yield from _if(f"$n > $w && {where} == $h", taken)
 
     def _end(self, place: int, tally: Tally, test: str) -> Iterator[str]:
-        """Yield lines that take the youngest begin of the thread, and add up how long that has taken."""
+        """Yield lines that take a begin of the thread, and add up how long that has taken: as `patch` does, that at the
+        end's place of the stack, else the youngest."""
         by = tally.measure.by
         adds = list(self._row(place, ["$k", "(int64)0"], "$t", None, classes=True))
         if by:
@@ -271,19 +312,23 @@ class _Block:
             if tally.key is None:
                 lacking = [self._counted("x", place)]
             adds = [*_if(f"{has} == 0", lacking), *_if(f"{has} != 0", [self._counted("p", place), *adds])]
+        slot, letters = f"[pid, tid, {_at('$d')}]", "bfak" if by else "bfa"
         pair = [
             "$t = nsecs - $s;",
-            f"$f = @f{place}[pid, tid, $d];",
-            f"$k = @k{place}[pid, tid, $d];" if by else "$k = (int64)0;",
-            *(f"delete(@{letter}{place}[pid, tid, $d]);" for letter in ("bfk" if by else "bf")),
-            *_if(_MAY_PASS, [self._counted("t", place)]),
+            f"$f = @f{place}{slot};",
+            f"$k = @k{place}{slot};" if by else "$k = (int64)0;",
+            *(f"delete(@{letter}{place}{slot});" for letter in letters),
+            *_if(_MAY_PASS, [self._counted("t", place), *_if(f"($f & {_LEFT}) != 0", [self._counted("v", place)])]),
         ]
         if tally.tested:
             pair += _if(f"($f & {_TESTED}) == 0", _if(test, [f"$f = $f + (uint64){_PASSED};"]))
         pair += _if(f"($f & {_PASSED}) != 0", adds)
-        open_ = [f"$s = @b{place}[pid, tid, $d];", *_if("$s == 0", [self._counted("r", place)]), *_if("$s != 0", pair)]
-        taken = [f"@d{place}[pid, tid]--;", *_if("$d == 1", [f"delete(@d{place}[pid, tid]);"]),
-                 *_if(f"$d > {_DEEPEST}", [self._counted("e", place)]), *_if(f"$d <= {_DEEPEST}", open_)]  # fmt: skip
+        open_ = [f"$s = @b{place}{slot};", *_if("$s == 0", [self._counted("r", place)]), *_if("$s != 0", pair)]
+        left = _if(self._with_begin, list(self._left(place, letters))) if self._with_begin else []
+        taken = [f"$w = @z{place}[pid, tid];", *left,
+                 f"@d{place}[pid, tid]--;",
+                 *_if("$d == 1", [f"delete(@d{place}[pid, tid]);", f"delete(@z{place}[pid, tid]);"]),
+                 *_if("$d <= $w", [self._counted("e", place)]), *_if("$d > $w", open_)]  # fmt: skip
         yield f"$d = @d{place}[pid, tid];"
         alone = [self._counted("w", place)]
         yield from _if("$d == 0", _if(test, alone) if tally.tested and test else alone)
@@ -312,6 +357,21 @@ def _printed(index: int, target: Target, separator: str) -> str:
 
 def _if(test: str, lines: Sequence[str]) -> list[str]:
     return [f"if ({test}) {{", *(f"  {line}" for line in lines), "}"]
+
+
+def _whether_at(sites: Sequence[tuple[int, bool]]) -> str:
+    """Return a test whether a hit is at a site of those that are marked False, '' if there is none: where in a page it
+    is says that, but of a site that is there in its page, too."""
+    others = {address & _IN_PAGE for address, is_other in sites if is_other}
+    wanted = {address & _IN_PAGE for address, is_other in sites if not is_other} - others
+    if not others:
+        return "1 == 1"
+    return " || ".join(f'(reg("ip") & {_IN_PAGE}) == {one}' for one in sorted(wanted))
+
+
+def _at(number: str) -> str:
+    """Return at which key the begin with a number is."""
+    return f"({number}) & {MOST_WAITING - 1}"
 
 
 def _kind(signed: bool) -> str:
@@ -439,7 +499,9 @@ def _numbers(maps: Maps, name: str) -> Iterator[tuple[tuple[int, ...], int]]:
 
 def _unpaired(maps: Maps, place: int, processes: Container[int]) -> Unpaired:
     """Return what was not paired. Begins that wait and did not pass the filter don't count."""
-    without, deep, many, keyless, begun, taken = (
-        sum(count for (_, pid), count in _numbers(maps, f"@{letter}{place}") if pid in processes) for letter in "werxot"
+    without, deep, many, keyless, begun, taken, gone_on, ended = (
+        sum(count for (_, pid), count in _numbers(maps, f"@{letter}{place}") if pid in processes)
+        for letter in "werxotqv"
     )
-    return Unpaired(without, deep, many, keyless, max(0, begun - taken - many))
+    left = max(0, gone_on - ended)
+    return Unpaired(without, deep, many, keyless, max(0, begun - taken - many - deep - left), left=left)

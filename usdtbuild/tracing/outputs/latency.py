@@ -35,6 +35,7 @@ Slot = int | tuple[Value, ...]
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _ROWS = 20
 _MOST_WAITING = 1_000_000
+_LEFT = "an exception, longjmp or a return has ended them, or several are open at a time"
 _BITS = 10  # durations are told apart to 1 part in 1024
 
 
@@ -93,6 +94,7 @@ class Latency(Table):
     def _forget(self, *, is_part: bool) -> None:
         self._is_part = is_part
         self._without_begin = self._without_key = self._dropped = self._deep = self._many = self._open_elsewhere = 0
+        self._left = 0
         self._times: dict[str, _Times] = {}
         self._rest = _Times()
         self._slowest: list[tuple[int, int, Event, Event]] = []  # a heap: the least slow first, of those the last
@@ -236,6 +238,7 @@ class Latency(Table):
             self._without_begin += unpaired.without_begin
             self._without_key += unpaired.without_key
             self._deep, self._many, self._open_elsewhere = unpaired.deep, unpaired.many, unpaired.open
+            self._left = unpaired.left
 
     def _key_text(self, key: Key) -> str:
         """Return the text of a value that comes from a table, where one that is a number is a signed one."""
@@ -331,10 +334,12 @@ class Latency(Table):
         still_open = self._open_elsewhere + sum(map(self._may_pass, waiting))
         ended = ("call", open_) if calls else ("begin", "had no end by the end of the trace")
         yield "begins_open", still_open, *ended
+        gone_on = "had no end, and their thread has begun again since at the same depth of its stack, or less deep"
+        yield "begins_left", self._left, "begin", f"{gone_on}: {_LEFT}"
         yield "ends_without_begin", self._without_begin, "end", "had no begin"
         keyless = f"had no value of {self._keys.shown or self._key}"
         yield "without_key", self._without_key, "pair" if self._by else "hit", keyless
-        yield "too_deep", self._deep, "end", "whose begin came when 63 others of its thread were waiting for theirs"
+        yield "too_deep", self._deep, "end", "whose begin was given up when 64 younger ones of its thread were waiting"
         wrong = "; their ends may have been taken for those of others, whose times are wrong then"
         of, more = ("", wrong) if self._key else ("of threads ", "")
         yield "no_room", self._many, "begin", f"{of}for which there was no room{more}"

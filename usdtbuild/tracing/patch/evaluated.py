@@ -28,6 +28,7 @@ from ..predicates import (
     Text,
     lower,
     numbers_only,
+    side_of,
     tallies,
     wrapped,
 )
@@ -35,12 +36,12 @@ from ..selection import is_meant
 from . import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from ...formats.operands import Operand, OperandPlace
     from ...machines.templates import Template
     from ..measures import Measure
-    from ..model import Target
+    from ..model import Site, Target
     from ..plan import Plan
     from ..predicates import Predicate, Tally
     from .code import Back, Keeping, Routines
@@ -102,7 +103,8 @@ class Action(NamedTuple):
     """What a trampoline does: if the predicate is true it counts the hit, and adds it up, each tally in a table.
 
     A hit of a pair is counted in any case, and what the predicate says is kept with it; `pairs` is where. With `shards`
-    a thread adds to its own, if it has one.
+    a thread adds to its own, if it has one. `pushed`: the program's own stack pointer is so much further up than ours,
+    before anything is saved; `is_apart`: an end is in another function than begins.
     """
 
     predicate: Predicate
@@ -111,6 +113,27 @@ class Action(NamedTuple):
     tallies: Sequence[tuple[Tally, int]] = ()
     pairs: int = 0
     shards: Shards | None = None
+    pushed: int = 0
+    is_apart: bool = False
+
+
+Function = tuple[str, int]  # in which file, and where in that
+
+
+def functions_of_begins(measures: Iterable[Measure], sites: Iterable[tuple[Target, Site]]) -> set[Function]:
+    """Return the functions around sites that are begins of pairs. An end in one of them is at the same place of the
+    stack as its begin."""
+    pairs = [measure for measure in measures if measure.pair]
+    return {_around(target, site) for target, site in sites if any(side_of(one, target) == BEGIN for one in pairs)}
+
+
+def is_apart(begins: Container[Function], target: Target, site: Site) -> bool:
+    """Whether no begin is in the function around a site, as far as anybody knows."""
+    return not site.around or _around(target, site) not in begins
+
+
+def _around(target: Target, site: Site) -> Function:
+    return target.module.path, site.around
 
 
 def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, list[Tally]]:
@@ -212,7 +235,9 @@ def trampoline(words: Words, at: int, action: Action, calls: Routines, back: Bac
             writer.restore()
         words.go_on(made, back)
     writer.behind()
-    return made.packed(**calls, above=words.saved + writer.room)
+    above = words.saved + writer.room
+    place = above + action.pushed + action.is_apart  # no begin's is odd
+    return made.packed(**calls, above=above, place=place, apart=action.is_apart)
 
 
 def gate(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:

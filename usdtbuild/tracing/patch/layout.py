@@ -19,7 +19,7 @@ from ..stacks import BEHIND
 from . import code, evaluated, shards, tables
 from .calls import Rows, chooses
 from .calls import size as remembered
-from .evaluated import Action, asked, awaited
+from .evaluated import Action, asked, awaited, functions_of_begins, is_apart
 from .forms import JUMP_SIZE, STEP, Form, Padded, behind_leads, leads_of, steps_of
 from .rings import SiteSpec, string_places
 from .slots import Load
@@ -83,6 +83,7 @@ def build(
     parts, counters, specs, refusals, places = [], [], [], [], list[Place]()
     old: dict[int, bytes] = {}
     pairs, rows = plan.pairs, Rows(plan)
+    begins = functions_of_begins(plan.measures, ((spot.target, spot.site) for spot in spots))
     counted = [tables_of(plan, [(spot.target, spot.site) for spot in group]) for group in groups.values()]
     wish = _shards(machine, plan, pid_cell, tid_offset, [used for _, used, _ in counted])
     for group, (own, waiting, _), number in zip(groups.values(), counted, count()):
@@ -116,10 +117,10 @@ def build(
                 continue
             spec = _spec(plan, spot) if plan.what != COUNT else _UNREAD
             table_of = {one.measure: start + size + one.address for one in own if one.target == spot.target.number}
-            counts = counter, table_of, pairs, own_shards
+            counts = counter, table_of, pairs, own_shards, is_apart(begins, spot.target, spot.site)
             keeping = _keeping(plan, spot, rings) if shape.keeps else None
-            choice = rows.choice(spot.target, spot.site)
-            text += _trampoline(machine, plan, spot, spec, at, calls, counts, back, len(kept), keeping, choice)
+            text += _trampoline(machine, plan, spot, spec, at, calls, counts, back, len(kept), keeping,
+                                rows.choice(spot.target, spot.site))  # fmt: skip
             kept.append(spot)
             counters.append(counter)
             specs.append(spec)
@@ -202,11 +203,11 @@ def _behind(plan: Plan, used: int) -> int:
 
 def _trampoline(
     machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines,
-    counts: tuple[int, Mapping[Measure, int], int, Shards | None], back: Back, site: int, keeping: Keeping | None,
-    choice: Choice | None,
+    counts: tuple[int, Mapping[Measure, int], int, Shards | None, bool], back: Back, site: int,
+    keeping: Keeping | None, choice: Choice | None,
 ) -> bytes:  # fmt: skip
     """Return a spot's trampoline, to stand at an address; `counts` are the addresses of its counter, of its tables, and
-    of begins of pairs, and their shards."""
+    of begins of pairs, their shards, and whether no begin is in the same function."""
     if spot.target.kind == LIBRARIES:
         return machine.tell_trampoline(at, counts[0], back)
     if plan.what == COUNT and not plan.evaluates:
@@ -214,7 +215,7 @@ def _trampoline(
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
     predicate, found = asked(plan, spot.target, operands)
     to = [(tally, counts[1].get(tally.measure, 0)) for tally in found]
-    action = Action(predicate, operands, counts[0], to, counts[2], counts[3])
+    action = Action(predicate, operands, counts[0], to, counts[2], counts[3], _pushed(spot), counts[4])
     if plan.what == COUNT:
         return evaluated.trampoline(machine.words(), at, action, calls, back)
     gate = evaluated.gate(machine.words(), at, action, calls, back)

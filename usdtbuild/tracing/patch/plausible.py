@@ -110,5 +110,5 @@ def _unpaired_fit(unpaired: Unpaired, measure: Measure, tables: Tables, hits: Ma
     taken = max(0, ends - alone - unkeyed)  # of the begins that had room
     return (
         pairs + alone + unpaired.deep + unpaired.without_key - unkeyed <= ends + spare
-        and taken + unpaired.many + unpaired.open <= begins + spare
+        and taken + unpaired.many + unpaired.open + unpaired.left <= begins + spare
     )

@@ -14,7 +14,9 @@ bits for each, and a 1. A number is a word; a text its length and its bytes, or 
 read.
 
 For pairs of hits there is a stack for each thread that hits: a word, the thread's number above and how many begins wait
-below, and room for 63 begins, each a time and a key. In front of all stacks are counters of what was not paired,
+below, and room for 64 begins, each a time, a key, and its number (below) with the lower half of where it was on the
+program's stack (above). Begin number n is at place n (mod 64), so the youngest ones are kept, and one that isn't there
+any more has another's number at its place. In front of all stacks are counters of what was not paired,
 behind them those of threads with a shard (`shards`), by its number, whose word says the second thing only. Keys
 of several words are looked up in a table of their own, behind the stacks: a begin keeps the place of its key's cell,
 and the times are added to the cell at the same place in the end's table. Where pairs have a key of their own, there
@@ -52,14 +54,15 @@ _BITS, _BITS_WITH_CLASSES = 12, 8
 _CELL = struct.Struct("=QQQQQQ16x")
 _CLASSES = struct.Struct("=1024Q")
 _TOP = 1 << 63
-_UNPAIRED = struct.Struct("=5Q24x")
-_STACK = struct.Struct("=Q1016x")
-_STACKS, _OWN_STACKS, _DEEPEST = 1 << 10, 1 << 6, 63
+_UNPAIRED = struct.Struct("=6Q16x")
+_STACK = struct.Struct("=Q2040x")
+_STACKS, _OWN_STACKS = 1 << 10, 1 << 6
+_BEGIN = struct.Struct("=Q8xII")
+MOST_WAITING = 64  # begins of a thread that are kept
 _SLOT = struct.Struct("=QQQQQ24x")
-_BUCKETS = _STACKS * _STACK.size // _SLOT.size // 64
-_SLOTS = 40
+_BUCKETS, _SLOTS = 256, 40
 _PIECE = struct.Struct("=Q24x")
-_PIECES = 8  # of a bucket; together as many bytes as the threads with a shard have for stacks
+_PIECES = 8  # of a bucket
 _ALL_STACKS = (_STACKS + _OWN_STACKS) * _STACK.size
 PAIRS_SIZE = _UNPAIRED.size + _ALL_STACKS
 # What is known of a hit of a pair: it doesn't pass the filter, has no key, was tested. A begin's time holds it.
@@ -244,12 +247,12 @@ def signed(value: int, bits: int) -> int:
 
 def read_pairs(data: mmap | bytes | bytearray, at: int, *, keyed: bool = False) -> Unpaired:
     """Return what was not paired of those at an offset. Begins that wait and did not pass the filter don't count."""
-    without_begin, deep, many, without_key, rejected = _UNPAIRED.unpack_from(data, at)
-    found = Unpaired(without_begin, deep, many, without_key, 0, rejected)
+    without_begin, deep, many, without_key, rejected, left = _UNPAIRED.unpack_from(data, at)
+    found = Unpaired(without_begin, deep, many, without_key, 0, rejected, left)
     at += _UNPAIRED.size
     waiting = 0
     if keyed:
-        behind = at + _STACKS * _STACK.size
+        behind = at + _BUCKETS * 64 * _SLOT.size
         for bucket in range(_BUCKETS):
             start = at + bucket * 64 * _SLOT.size
             pieces = [word for (word,) in _PIECE.iter_unpack(data[behind : behind + _PIECES * _PIECE.size])]
@@ -260,12 +263,32 @@ def read_pairs(data: mmap | bytes | bytearray, at: int, *, keyed: bool = False) 
             waiting += sum(map(_counts, begun)) + sum(time & _WAITS > 0 and _counts(time) for time in pieces)
         return found._replace(open=waiting)
     for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _ALL_STACKS])):
-        waits = word & 0xFFFFFFFF
-        depth = min(waits, _DEEPEST)
-        times = struct.unpack_from(f"={2 * depth}Q", data, at + index * _STACK.size + 16)[::2]
-        counting = sum(map(_counts, times))
-        waiting += counting + (waits - depth) * (counting == depth)  # nobody knows whether the others pass a filter
-    return found._replace(open=waiting)
+        if number := word & 0xFFFFFFFF:
+            room = data[at + index * _STACK.size + 16 :][: MOST_WAITING * _BEGIN.size]
+            more, gone_on = _waiting(list(_BEGIN.iter_unpack(room)), number)
+            waiting, left = waiting + more, left + gone_on
+    return found._replace(open=waiting, left=left)
+
+
+def _waiting(kept: Sequence[tuple[int, int, int]], number: int) -> tuple[int, int]:
+    """Return how many of a stack's begins wait still, and how many others their thread has left behind: it has begun
+    since at the same place of the program's stack, or above it."""
+    waiting, seen, highest, is_behind = [0, 0], 0, None, False
+    last, its_number, where = kept[number % len(kept)]  # has ended, if it isn't an older one
+    youngest = kept[(number - 1) % len(kept)][0]
+    if its_number == number and last % TESTED > youngest % TESTED:
+        highest = where
+    for one in range(number - 1, max(-1, number - 1 - len(kept)), -1):
+        begun, its_number, where = kept[one % len(kept)]
+        if its_number != one:
+            break
+        seen += 1
+        is_behind = highest is not None and (highest - where) % (1 << 32) < 1 << 31
+        waiting[is_behind] += _counts(begun)
+        highest = highest if is_behind else where
+    if sum(waiting) == seen:  # nobody knows whether the others pass a filter, nor where they were
+        waiting[is_behind] += number - seen
+    return waiting[0], waiting[1]
 
 
 def _counts(begin: int) -> bool:
