@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import subprocess
@@ -68,6 +69,36 @@ def test_hits_and_counts_of_a_trace(built: Path, usdtbuild: Any, tmp_path: Path)
         usdtbuild("trace", "-P", "app:go", "--count", *option, "-o", tmp_path / "n.json", "--", built / "app")
         (row,) = conforms("trace-count", (tmp_path / "n.json").read_text())["counts"]
         assert (row["probe"], row["hits"], row["exact"]) == ("app:go", 0 if option else 2, True)
+
+
+def test_tables_of_a_trace_as_files(built: Path, usdtbuild: Any, tmp_path: Path) -> None:
+    """They say what is printed as JSON; CSV has the same names, and what is no number as it is in files of hits."""
+    row = json.loads((SCHEMAS / "trace-every.json").read_text())["$defs"]["row"]
+    assert json.loads((SCHEMAS / "trace-count.json").read_text())["$defs"]["tableRow"] == row
+    files = [tmp_path / f"n{ending}" for ending in (".json", ".jsonl", ".csv")]
+    outputs = [word for file in files for word in ("-o", file)]
+    for table, first in (
+        (("--by", "number"), {"table": "app:go number", "by": "number", "key": "-1", "hits": 1}),
+        (("--sum", "number", "--by", "text"), {"table": "app:go number", "by": "text", "hits": 2, "sum": 0, "min": -1}),
+        (("--histogram", "number"), {"table": "app:go number", "hits": 2, "min": -1, "max": 1}),
+        (("--latency", "app:go", "app:idle", "--by", "number"), {"table": "app:go to app:idle", "pairs": 1}),
+    ):
+        words = ("trace", "-P", "app:go", "-P", "app:idle", *table)
+        done = usdtbuild(*words, "--count", "--json", *outputs, "--", built / "app")
+        printed = conforms("trace-every", done.stdout.splitlines(keepends=True)[-1])
+        found = conforms("trace-count", files[0].read_text())
+        assert [one["hits"] for one in found["counts"]] == [2, 2]
+        if table[0] != "--latency":
+            assert found["rows"] == printed["rows"]
+        assert found["rows"][0].items() >= first.items()
+        assert [json.loads(line) for line in files[1].read_text().splitlines()] == found["counts"] + found["rows"]
+        with files[2].open(newline="") as stream:
+            rows = [{name: value for name, value in row.items() if value} for row in csv.DictReader(stream)]
+        assert len(rows) == 2 + len(found["rows"])
+        for row, wanted in zip(rows[2:], found["rows"]):
+            assert row.keys() == wanted.keys()
+            assert row["table"] == wanted["table"]
+            assert all(float(row[name]) == value for name, value in wanted.items() if not isinstance(value, str))
 
 
 @pytest.mark.parametrize("by", ["", "where"])

@@ -167,14 +167,15 @@ def own(text: str) -> dict[str, tuple[int, ...]]:
     return {kind: tuple(map(int, numbers)) for kind, *numbers in OWN.findall(text)}
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_pairs_are_exact_at_full_speed(threads: int, latency: Callable[..., Any]) -> None:
-    done = latency("--by|kind", 200_000, threads)
+@pytest.mark.parametrize(("threads", "options"), [(1, "--by|kind"), (4, "--by|kind"), (1, "--count|--by|kind")])
+def test_pairs_are_exact_at_full_speed(threads: int, options: str, latency: Callable[..., Any]) -> None:
+    done = latency(options, 200_000, threads)
     calls = {kind: numbers[0] for kind, numbers in own(done.stdout).items()}
     assert {kind: row[0] for kind, row in rows(done.stdout).items()} == calls
     assert sum(calls.values()) == 500_000 * threads
     assert "paired" not in done.stdout
     assert f"start to done: {500_000 * threads} pairs, 4 values of kind\n" in done.stdout
+    assert ("500000  pairs:done\n500000  pairs:start\n" in done.stdout) == ("count" in options)
 
 
 @pytest.mark.parametrize("threads", [16, 4])

@@ -20,11 +20,12 @@ from usdtbuild.tracing.measures import Cell, Measure, Table
 from usdtbuild.tracing.model import ENTER, EXIT, Event, Refusal, Report, Stops
 from usdtbuild.tracing.outputs.bars import Distribution, duration
 from usdtbuild.tracing.outputs.by import By
-from usdtbuild.tracing.outputs.count import Count, CountFile
+from usdtbuild.tracing.outputs.count import Count
 from usdtbuild.tracing.outputs.folded import Folded
 from usdtbuild.tracing.outputs.histogram import Histogram, _bound
 from usdtbuild.tracing.outputs.latency import Latency
 from usdtbuild.tracing.outputs.normal import normalized
+from usdtbuild.tracing.outputs.summary import SummaryFile
 from usdtbuild.tracing.session import _Standing
 
 from .recorded import EVENTS, PATH, REPORT, TARGETS, target, written
@@ -353,7 +354,7 @@ def test_a_count_that_has_lost_hits_does_not_look_like_one() -> None:
         "20 server:t01", ">=10 server:t00 (about 40, if what was lost is like what was seen)",
     ]  # fmt: skip
     stream = io.StringIO()
-    CountFile(stream, ".json").finish(report)
+    SummaryFile(stream, ".json").finish(report)
     assert [row["exact"] for row in json.loads(stream.getvalue())["counts"]] == [False, True]
     assert counted(Count(io.StringIO()), report._replace(unfiltered=())) == ["20 server:t01", "10 server:t00"]
 
@@ -361,7 +362,7 @@ def test_a_count_that_has_lost_hits_does_not_look_like_one() -> None:
 @pytest.mark.parametrize(("ending", "rows"), [(".jsonl", 2), (".csv", 3)])
 def test_counts_as_rows(ending: str, rows: int) -> None:
     stream = io.StringIO()
-    CountFile(stream, ending).finish(many([3, 0], refused=[1]))
+    SummaryFile(stream, ending).finish(many([3, 0], refused=[1]))
     lines_ = stream.getvalue().splitlines()
     assert len(lines_) == rows
     assert lines_[-1] in {

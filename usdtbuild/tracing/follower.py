@@ -42,8 +42,8 @@ def planned(job: Job, wishes: Wishes, sieve: Sieve | None) -> tuple[Job, Wishes,
         order = (*wanted.order, (PROBE_RULE, job.until.pattern)) if wanted.order else ()
         job = job._replace(wanted=wanted._replace(probes=(*wanted.probes, job.until.pattern), order=order))
     where = sieve.filter if sieve is not None else None
-    if wishes.only_pairs:
-        wishes, sieve = wishes._replace(where=where), None
+    if wishes.only_pairs and not (wishes.counting and sieve is not None):  # counts are of hits that pass
+        wishes, sieve = wishes._replace(where=where, alone=True), None
     if CALLS in wishes.by.split(",") and not job.stack:
         job = job._replace(stack=DEEPEST)
     wishes = wishes._replace(stacks=bool(job.stack))

@@ -76,7 +76,7 @@ class Wishes(NamedTuple):
     and what the program is called there. `normalize`: strings that are keys, or in lines, are shown without their
     literals. `several`: lines say of which process they are. `slower`: each pair that takes so many seconds is
     shown, with so many hits that its thread had `before`, and no table. `calls` shows the tree of calls.
-    `stacks`: hits have their call stacks.
+    `stacks`: hits have their call stacks. `alone`: pairs are found where hits come, if nothing else is in the way.
     """
 
     counting: bool = False
@@ -102,6 +102,7 @@ class Wishes(NamedTuple):
     before: int = 0
     calls: Show | None = None
     stacks: bool = False
+    alone: bool = False
 
     @property
     def tells_sums(self) -> bool:
@@ -110,9 +111,10 @@ class Wishes(NamedTuple):
 
     @property
     def only_pairs(self) -> bool:
-        """Whether nothing is shown but how long it takes from one probe to another."""
-        others = self.counting or self.histogram or self.sum or self.otlp
-        return bool(self.latency) and not others and all(ending_of(name) in TEXT for name in self.files)
+        """Whether nothing is shown but how long it takes from one probe to another, and how often what was hit."""
+        others = self.histogram or self.sum or self.otlp
+        endings = (*TEXT, *_COUNTS) if self.counting else TEXT
+        return bool(self.latency) and not others and all(ending_of(name) in endings for name in self.files)
 
 
 class _Passing(Output):
@@ -356,8 +358,7 @@ def tables(wishes: Wishes, stream: IO[str]) -> list[Table]:
         found.append(_made("by", "By", stream, wishes.by, of=wishes.sum, **top))
     if wishes.latency:
         begin, end = wishes.latency
-        alone = wishes.only_pairs
-        where = wishes.where if alone else None
+        alone, where = wishes.alone, wishes.where
         if wishes.slower:
             least = round(wishes.slower * 1e9)
             found.append(_made("slow", "Slow", stream, begin, end, wishes.key, least, wishes.before, where=where))
@@ -373,7 +374,7 @@ def _show(wishes: Wishes) -> dict[str, Any]:
 
 def _format(ending: str, wishes: Wishes) -> Callable[[IO[str]], Output]:
     if wishes.counting:
-        return lambda stream: _made("count", "CountFile", stream, ending)
+        return lambda stream: _made("summary", "SummaryFile", stream, ending, tables(wishes, stream))
     module, name, *_ = ENDINGS[ending]
     more: dict[str, Any] = {"heading": wishes.heading} if ending == ".html" else {}
     more |= {"calls": wishes.stacks} if ending in _OWN_TIMES else {}

@@ -1,4 +1,4 @@
-"""How often each target was hit: a table at the end, kept up to date meanwhile on a terminal; or a file for programs.
+"""How often each target was hit: a table at the end, kept up to date meanwhile on a terminal.
 
 Who asks for nothing in particular gets the probes of all libraries too, dozens that nobody has heard of and that never
 fire: those without a hit are one line then. A program's own are told one by one; that one isn't reached may be news,
@@ -9,18 +9,16 @@ could look at them.
 
 from __future__ import annotations
 
-import csv
-import json
 import shutil
 import time
 from collections.abc import Callable
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from ...text import one_line
 from ..model import Report, Target, Totals
-from . import COUNTS, Output, Table
+from . import COUNTS, Table
 from .rows import Row, rate
-from .values import cell, title
+from .values import title
 
 LIBRARIES, ALL = "libraries", "all"
 _MOST_ZEROS = 20  # so many targets without a hit are told one by one
@@ -142,36 +140,3 @@ def _leave(rows: list[_Row], those: Callable[[_Row], bool], left: dict[str, int]
     if len(kept) < len(rows):
         left[text] = len(rows) - len(kept)
     return kept
-
-
-class CountFile(Output):
-    """Writes the counts for programs: a JSON document, an object a line, or a table (docs/json.md)."""
-
-    needs = COUNTS
-
-    def __init__(self, stream: IO[str], ending: str) -> None:
-        self._stream, self._ending = stream, ending
-
-    def finish(self, report: Report) -> None:
-        """Write it: all targets, in their order."""
-        unseen = report.unseen
-        rows: list[dict[str, Any]] = [
-            {
-                "probe": title(target), "kind": target.kind, "module": one_line(target.module.path), "hits": count,
-                "exact": report.is_exact(target.number) and target.title not in unseen,
-                "lost": report.lost[target.number],
-            }
-            for count, target in zip(report.counts, report.targets)
-        ]  # fmt: skip
-        if self._ending == ".json":
-            json.dump({"version": 1, "counts": rows}, self._stream, indent=1)
-            self._stream.write("\n")
-        elif self._ending == ".jsonl":
-            self._stream.writelines(json.dumps(row) + "\n" for row in rows)
-        else:
-            table = csv.writer(self._stream, lineterminator="\n")
-            table.writerow(("probe", "kind", "module", "hits", "exact", "lost"))
-            table.writerows(
-                [cell(value) if isinstance(value, str) else str(value).lower() for value in row.values()]
-                for row in rows
-            )

@@ -14,7 +14,7 @@ from typing import IO, Any
 from ..measures import Tables
 from ..model import Event, Report, Target
 from . import COUNTS, KEYS, Output, Table, needs_of
-from .rows import Row
+from .summary import summed_up
 from .values import title
 
 
@@ -83,15 +83,5 @@ class EveryJson(Every):
         line |= {"seconds": round(lasted, 6), "counts": dict(counts)}
         line["rates"] = {name: float(f"{count / lasted:.6g}") for name, count in counts.items()}
         line["lost"] = sum(report.lost)
-        rows: list[Row] = [row for one in tables if one.needs != COUNTS for row in one.rows(report)]
-        if rows:
-            line["rows"] = [row.as_json() for row in rows]
-        if odd := {name: count for one in tables for name, count in one.odd().items()}:
-            line["not_finite"] = odd
-        unpaired: Counter[str] = Counter()
-        for one in tables:
-            unpaired.update(one.unpaired())
-        if unpaired:
-            line["unpaired"] = dict(unpaired)
-        self._stream.write(json.dumps(line) + "\n")
+        self._stream.write(json.dumps(line | summed_up(tables, report)) + "\n")
         self._stream.flush()
