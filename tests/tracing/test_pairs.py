@@ -212,15 +212,21 @@ def test_times_are_between_those_that_the_program_takes_within_and_around_its_pr
         ("--filter|size > 8", lambda i, level: i % 10 + level > 8),
         ("--filter|status == 1", lambda i, level: (i % 10 + level) % 3 == 1),
         ("--filter|kind == 2 or kind == 0", lambda i, level: (i % 4 - level) in (0, 2)),
+        ("--filter|kind > 1 and size < 9 and status == 1",
+         lambda i, level: i % 4 - level > 1 and i % 10 + level < 9 and (i % 10 + level) % 3 == 1),
+        ("--filter|not status == 1 and (size == 3 or size == 5)",
+         lambda i, level: i % 10 + level in (3, 5) and (i % 10 + level) % 3 != 1),
     ],
-)
+)  # fmt: skip
 def test_a_filter_is_for_pairs_by_their_begin_or_else_by_their_end(
     options: str, passes: Callable[[int, int], bool], latency: Any
 ) -> None:
+    """Or by both, where each has what the other lacks."""
     for engine, rounds in (("auto", 40_000), ("trap", 200)):
         wanted = sum(passes(i, level) for i in range(rounds) for level in range(i % 4 + 1))
-        done = latency(f"{options}|--engine|{engine}", rounds, 1)
+        done = latency(f"{options}|-v|--engine|{engine}", rounds, 1)
         assert f"start to done: {wanted} pairs\n" in done.stdout
+        assert engine == "trap" or "after the hit" not in done.stderr
         assert "paired" not in done.stdout
 
 
@@ -305,12 +311,12 @@ EVALUATING = ["patch", "inside", pytest.param("bpftrace", marks=pytest.mark.live
 def traced(latency: Any, run: Any, request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Trace with an engine that finds pairs where hits come; bpftrace as root."""
 
-    def trace(engine: str, options: str, *arguments: Any, program: Path) -> Any:
+    def trace(engine: str, options: str, *arguments: Any, program: Path, **more: Any) -> Any:
         if engine != "bpftrace":
-            return latency(f"{options}|--engine|{engine}", *arguments, program=program)
+            return latency(f"{options}|--engine|{engine}", *arguments, program=program, **more)
         request.getfixturevalue("bpftrace")
         words = sys.executable, "-m", "usdtbuild", "trace", "--latency", "start", "done", "--engine", engine
-        return run(*words, *options.split("|"), "--", program, *arguments)
+        return run(*words, *options.split("|"), "--", program, *arguments, **more)
 
     return trace
 
@@ -331,6 +337,21 @@ def test_an_end_belongs_to_its_own_begin_though_an_exception_has_left_others(
     assert re.findall("not paired: .*?(?=, longjmp|$)", done.stdout) == [f"not paired: {333 * (deeper + 1)} {GONE_ON}"]
     line = traced(engine, "--json", 999, "within", deeper, program=program).stdout
     assert conforms("trace-every", line)["unpaired"] == {"begins_left": 333 * (deeper + 1)}
+
+
+@pytest.mark.parametrize("engine", EVALUATING)
+def test_a_filter_may_ask_begins_and_ends(engine: str, throwing: Path, traced: Any) -> None:
+    done = traced(engine, "--by|kind|--filter|size > 500 and status == 0 and kind < 3", 999, "within", program=throwing)
+    later = range(501, 999)
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {
+        "1": len(later), "2": sum(i % 3 > 0 for i in later)
+    }  # fmt: skip
+    assert f"not paired: {sum(i % 3 == 0 for i in later)} begins had no end, and" in done.stdout
+    for wrong, said in (
+        ("size > 500 or status == 0", "size and status are not arguments of one hit, so they can't be compared, or"),
+        ("size > 1 and nope == 1", "has no argument nope; it has kind, size"),
+    ):
+        assert said in traced(engine, f"--filter|{wrong}", 1, "within", program=throwing, code=2).stderr
 
 
 @pytest.mark.parametrize("engine", EVALUATING)

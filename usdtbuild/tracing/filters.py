@@ -17,6 +17,7 @@ import operator
 import re
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, NamedTuple, NoReturn
 
 from ..errors import UsageError
@@ -140,6 +141,29 @@ class Filter:
             self.compile(target)
             return True
         return False
+
+    def part_for(self, target: Target) -> Filter | None:
+        """Return those of its conditions that a target can answer, where all must be true; None if it can none."""
+        kept = [one for one in self.conditions if one.is_for(target)]
+        trees = tuple(one.tree for one in kept)
+        return self._of(trees[0] if len(trees) == 1 else Joined("and", trees)) if trees else None
+
+    @property
+    def conditions(self) -> list[Filter]:
+        """What must all be true: the parts that are joined by `and`, or all of it."""
+        trees, found = [self.tree], list[Filter]()
+        while trees:
+            tree = trees.pop()
+            if isinstance(tree, Joined) and tree.word == "and":
+                trees += reversed(tree.parts)
+            else:
+                found.append(self._of(tree))
+        return found
+
+    def _of(self, tree: Tree) -> Filter:
+        made = copy(self)
+        made.tree = tree
+        return made
 
     def _compiled(self, tree: Tree, target: Target, negated: bool) -> Test:
         if isinstance(tree, Comparison):

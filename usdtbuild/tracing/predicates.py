@@ -96,8 +96,9 @@ class Tally(NamedTuple):
     that which is added up (None: hits are only counted). `width`: how many bytes the words of the keys may take, 0
     where they are one number; `texts` are those of the keys that are texts.
 
-    Of a pair, `side` says which hit it is, and `tested` whether the filter can be answered there; its keys are none
-    where it hasn't got them all. `pair_keys` are those that its hits are told apart by, none where the thread is.
+    Of a pair, `side` says which hit it is, and `tested` whether the filter can be answered there; `partly`: only some
+    of its conditions can, and the other hit answers the others. Its keys are none where it hasn't got them all.
+    `pair_keys` are those that its hits are told apart by, none where the thread is.
     """
 
     measure: Measure
@@ -108,6 +109,7 @@ class Tally(NamedTuple):
     width: int = 0
     texts: frozenset[int] = frozenset()
     pair_keys: tuple[int, ...] = ()
+    partly: bool = False
 
     @property
     def key(self) -> int | None:

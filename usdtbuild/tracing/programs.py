@@ -163,6 +163,7 @@ class Programs:
         sites = ((one.target, one.site) for one in points)
         self._begins |= evaluated.functions_of_begins(self._plan.measures, sites)
         sided = {number: one for number, one in targets.items() if self._has_side(one)}
+        self._plan = self._plan._replace(targets=(*self._plan.targets, *sided.values()))
         here = {number for number, one in targets.items() if number not in sided and self._is_here(one, self._plan)}
         self._answer([one for one in points if one.target.number in here])
         if sided and not self._no_pairs:

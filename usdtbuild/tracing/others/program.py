@@ -255,11 +255,14 @@ class _Block:
 
         The maps of stacks aren't printed: bpftrace 0.17 ends where a key goes while it prints a map.
         """
-        known = (_TESTED if tally.tested else 0) | (_KEYED if tally.key is not None else 0)
+        known = (_TESTED if tally.tested and not tally.partly else 0) | (_KEYED if tally.key is not None else 0)
         yield f"@d{place}[pid, tid]++;"
         yield f"$d = @d{place}[pid, tid];"
         yield f"$f = (uint64){known};"
-        if tally.tested:
+        if tally.partly:  # the end says the rest
+            yield f"$f = $f + (uint64){_TESTED};"
+            yield from _if(test, [f"$f = $f - (uint64){_TESTED};"])
+        elif tally.tested:
             yield from _if(test, [f"$f = $f + (uint64){_PASSED};"])
         yield from _if(_MAY_PASS, [self._counted("o", place)])
         given_up = f"@z{place}[pid, tid]"  # of the begins that wait so many

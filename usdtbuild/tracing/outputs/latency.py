@@ -4,8 +4,9 @@ A pair are the hits of one thread, or, with a key, those of one process that hav
 end belongs to the youngest begin that waits for it. Pairs are found where the hits come, if nothing else is asked for:
 of the slowest ones the arguments are only known from records.
 
-A filter is for pairs: it is answered by the begin, if that has the arguments, else by the end, and hits that don't pass
-are paired like all others. So is the value that pairs are told apart by.
+A filter is for pairs: it is answered by the begin, if that has the arguments, else by the end; if neither has all of
+them, each answers those of its conditions that it can. Hits that don't pass are paired like all others. So is the value
+that pairs are told apart by.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Latency(Table):
         self._begins: dict[int, tuple[int, ...]] = {}  # number -> indices of the key's arguments
         self._ends: dict[int, tuple[int, ...]] = {}
         self._tests: dict[int, Test] = {}
+        self._partly: set[int] = set()  # which of them answer only a part of the filter
         self._waiting: dict[Slot, list[Event]] = {}
         self._is_waiting = self._order = 0
         self._first: int | None = None
@@ -117,10 +119,26 @@ class Latency(Table):
         if self._by and sides:
             self._keys.find(targets, sides, strict=not known)
         if self._where is not None and sides:
-            where = self._where
-            self._tests = {one.number: where.compile(one) for one in sides if where.is_for(one)}
-            if not self._tests:
-                where.compile(sides[0])
+            self._find_tests(self._where, sides)
+
+    def _find_tests(self, where: Filter, sides: Sequence[Target]) -> None:
+        """Find what a hit says of the filter. Raises FilterError if begins and ends together lack an argument."""
+        whole = {one.number: where.compile(one) for one in sides if where.is_for(one)}
+        if whole and not self._partly:
+            self._tests = whole
+            return
+        for one in where.conditions:
+            if any(map(one.is_for, sides)):
+                continue
+            of_both = sorted(name for name in one.names() if any(argument_index(side, name) >= 0 for side in sides))
+            if len(of_both) > 1 and set(of_both) == one.names():
+                names = " and ".join(of_both)
+                raise UsageError(f"{where.option}: {names} are not arguments of one hit, so they can't be compared, or"
+                                 " joined by or; conditions of both hits are joined by and")  # fmt: skip
+            one.compile(sides[0])
+        parts = {one.number: part for one in sides if (part := where.part_for(one)) and one.number not in whole}
+        self._partly = set(parts)
+        self._tests = whole | {number: part.compile(self._targets[number]) for number, part in parts.items()}
 
     def _side(self, pattern: str, known: int) -> dict[int, tuple[int, ...]]:
         found = [target for target in self._targets if is_meant(target, pattern)]
@@ -189,10 +207,15 @@ class Latency(Table):
         if not waiting:
             del self._waiting[slot]
         lasted = max(0, event.own - begin.own if event.tid == begin.tid else event.time - begin.time)
-        passes = self._may_pass(event if begin.target not in self._tests else begin)
-        if not passes or (self._where is not None and not {begin.target, event.target} & self._tests.keys()):
-            return
-        self.found(lasted, begin, event)
+        if self._where is None or self._passes(begin, event):
+            self.found(lasted, begin, event)
+
+    def _passes(self, begin: Event, event: Event) -> bool:
+        """Whether a pair passes the filter: as the begin says, or what that can't say, the end."""
+        if begin.target in self._tests and begin.target not in self._partly:
+            return self._may_pass(begin)
+        says_all = event.target not in self._partly or begin.target in self._partly
+        return event.target in self._tests and says_all and self._may_pass(begin) and self._may_pass(event)
 
     def found(self, lasted: int, begin: Event, event: Event) -> None:
         """Add up a pair that passes."""

@@ -140,9 +140,19 @@ def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Pred
     """Return a plan's predicate for a site of a target, and what is added up there. Raises NotHereError."""
     found = tallies(plan.measures, target, operands, plan.string_size, plan.pair_width, whole=plan.whole,
                     apart=plan.apart)  # fmt: skip
-    if plan.where is not None and any(one.side for one in found) and not plan.where.is_for(target):
-        return False, [one._replace(tested=False) for one in found]
-    return lower(plan.where, target, operands, apart=plan.apart) if plan.where is not None else True, found
+    where = plan.where
+    if where is not None and any(one.side for one in found) and not where.is_for(target):
+        where = where.part_for(target) if _is_split(plan) else None
+        if where is None:
+            return False, [one._replace(tested=False) for one in found]
+        found = [one._replace(partly=True) for one in found]
+    return lower(where, target, operands, apart=plan.apart) if where is not None else True, found
+
+
+def _is_split(plan: Plan) -> bool:
+    """Whether no hit of a pair can answer the whole filter, as far as targets are known."""
+    sides = [one for one in plan.targets if any(measure.pair and side_of(measure, one) for measure in plan.measures)]
+    return plan.where is not None and not any(map(plan.where.is_for, sides))
 
 
 def check(plan: Plan, target: Target) -> None:
@@ -565,7 +575,7 @@ class _Sums(_Tests):
         made = self.made
         keyless = tables.KEYLESS if tally.measure.by and not tally.keys else 0
         failed = keyless | tables.FAILED | (tables.TESTED if tally.tested else 0)
-        passed = keyless | tables.TESTED
+        passed = keyless | (0 if tally.partly and tally.side == BEGIN else tables.TESTED)  # the end says the rest
         if not tally.tested and tally.side == BEGIN:
             failed = keyless
         if isinstance(predicate, bool):
