@@ -40,7 +40,6 @@ NO_CODE = {
     "elf/layout.py": "types of sections",
     "elf/tags.py": "tags",
     "functions/calls/slots.py": "types of segments",
-    "inspection/unwind.py": "a type of segments",
     "rights.py": "a version of the kernel's, and an entry of its tables",
     "inspection/process.py": "the last address of a section",
     "tracing/outputs/ctf.py": "what a packet begins with",

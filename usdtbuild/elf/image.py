@@ -42,7 +42,6 @@ class Purpose(NamedTuple):
     core: str
 
 
-_PT_GNU_EH_FRAME = 0x6474E550
 PROBES = Purpose("file", "the file was cut short or damaged; build or copy it again", "is a core dump, not a binary")
 
 
@@ -129,7 +128,7 @@ class Image:
     @property
     def unwind_header(self) -> int:
         """Where .eh_frame_hdr is, 0: nowhere."""
-        return next((one.address for one in self.segments if one.type == _PT_GNU_EH_FRAME), 0)
+        return next((one.address for one in self.segments if one.type == layout.PT_GNU_EH_FRAME), 0)
 
     # -- contents and addresses --------------------------------------------------------------------------------------
 

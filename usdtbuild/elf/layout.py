@@ -37,7 +37,7 @@ GRP_COMDAT = 1
 DESCRIPTORS = ".opd"  # where ppc64 ELFv1 has its function descriptors, which is what function symbols name there
 
 PN_XNUM = 0xFFFF  # the number of program headers is in the first section header's sh_info
-PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_GNU_RELRO = 1, 2, 3, 4, 0x6474E552
+PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_GNU_EH_FRAME, PT_GNU_RELRO = 1, 2, 3, 4, 0x6474E550, 0x6474E552
 PF_X, PF_W, PF_R = 1, 2, 4
 
 STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
