@@ -88,6 +88,8 @@ class Paired:
         none, at = self._unpaired, len(waiting) - 1
         while at >= 0 and (below := waiting[at]) is not None and below.where < where and self._process is None:
             at -= 1
+        if 0 <= at < len(waiting) - 1 and waiting[at] is None:  # its own may be the one that was given up
+            waiting[-1] = None
         if at >= 0 and (same := waiting[at]) is not None and same.where == where:
             left = waiting[at + 1 :]
             none = none._replace(left=none.left + sum(one is not None and one.passes for one in left))

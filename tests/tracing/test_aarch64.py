@@ -31,6 +31,7 @@ from usdtbuild.tracing.model import (
     STACK,
     STRING,
     Argument,
+    Around,
     Event,
     Module,
     Site,
@@ -375,12 +376,13 @@ def test_begins_and_ends_are_paired_where_they_come(
         predicate = lower(Filter("b != 3"), target, operands)
         width = pair_width([measure], [target], STRING_SIZE)
         (tally,) = tallies([measure], target, operands, STRING_SIZE, width)
-        action = evaluated.Action(predicate, operands, COUNTERS, [(tally, table)], pairs)
+        where = 16 * made.randrange(4) * (number >= 110)
+        around = Around(by_frame=tid == "kernel", offset=where + 8176)
+        action = evaluated.Action(predicate, operands, COUNTERS, [(tally, table)], pairs, around=around)
         at = TRAMPOLINES + len(code)
-        there = words._replace(saved=words.saved + (where := 16 * made.randrange(4) * (number >= 110)))
-        size = len(evaluated.trampoline(there, at, action, calls, at))
+        size = len(evaluated.trampoline(words, at, action, calls, at))
         assert size <= words.size + words.comparison_size * 4
-        code += evaluated.trampoline(there, at, action, calls, at + size)
+        code += evaluated.trampoline(words, at, action, calls, at + size)
         hits.append((side, passes, where, {"a": value, "c": content}))
     code += struct.pack("<I", a64.branch(TRAMPOLINES + len(code), site + 4))
     assert len(code) < COUNTERS - TRAMPOLINES

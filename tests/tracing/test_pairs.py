@@ -339,6 +339,18 @@ def test_an_end_belongs_to_its_own_begin_though_an_exception_has_left_others(
     assert conforms("trace-every", line)["unpaired"] == {"begins_left": 333 * (deeper + 1)}
 
 
+@pytest.mark.parametrize("engine", ["patch", "inside"])
+def test_an_end_whose_begin_was_given_up_is_not_taken_for_that_of_a_function_that_an_exception_has_left(
+    engine: str, throwing: Path, traced: Any
+) -> None:
+    line = traced(engine, "--json|--by|kind", 300, "within", 80, program=throwing).stdout
+    found = conforms("trace-every", line)
+    pairs = {row["key"]: row["pairs"] for row in found["rows"] if "key" in row}
+    assert pairs == {"1": 0, "2": 200 * 64} or pairs == {"2": 200 * 64}
+    assert found["unpaired"]["too_deep"] == 300 + 200 * 17
+    assert sum(count for why, count in found["unpaired"].items() if why.startswith("begins")) == 100 * 81
+
+
 @pytest.mark.parametrize("engine", EVALUATING)
 def test_a_filter_may_ask_begins_and_ends(engine: str, throwing: Path, traced: Any) -> None:
     done = traced(engine, "--by|kind|--filter|size > 500 and status == 0 and kind < 3", 999, "within", program=throwing)
@@ -370,6 +382,113 @@ def test_ends_that_are_where_the_begins_of_callers_were_belong_to_the_youngest(
     done = traced(engine, "--by|kind", 1000, "hops", program=throwing)
     assert {kind: row[0] for kind, row in rows(done.stdout).items()} == dict.fromkeys("0123", 1000)
     assert "paired" not in done.stdout
+
+
+# Functions whose stack pointer is not the same at their begin and at their end, or which a compiler has taken apart:
+# the begin comes before registers are saved, room is taken as it is needed, the end is where an exception is caught.
+MOVING = r"""
+#include "pairs.h"
+#include <alloca.h>
+#include <cstdlib>
+#include <cstring>
+#define ROOM __asm__ volatile("nop; nop; nop; nop")
+#define ALONE static __attribute__((noipa))
+ALONE void inner(long i) {
+    volatile char room[64];
+    PAIRS_START(9, 0); ROOM;
+    room[0] = (char)i;
+    if (i % 3 == 0) throw i;
+    PAIRS_DONE(9, 0); ROOM;
+}
+ALONE void caught(long i) {
+    PAIRS_START(1, 0); ROOM;
+    try { inner(i); PAIRS_DONE(1, 0); ROOM; }
+    catch (long) { PAIRS_DONE(1, 1); ROOM; }
+}
+ALONE long early(long i) {
+    PAIRS_START(2, 0); ROOM;
+    if (i < 0) { PAIRS_DONE(2, 1); ROOM; return 7; }
+    volatile long sum = i;
+    long a = i * 3, b = i * 5, c = i * 7;
+    try { inner(i); } catch (long thrown) { sum = sum + thrown; }
+    PAIRS_DONE(2, 0); ROOM;
+    return sum + a * b * c;
+}
+ALONE void taken(long i) {
+    PAIRS_START(3, 0); ROOM;
+    char *room = (char *)alloca(16 + i % 7 * 32);
+    memset(room, 1, 16);
+    __asm__ volatile("" : : "r"(room) : "memory");
+    try { inner(i); } catch (long) { }
+    PAIRS_DONE(3, 0); ROOM;
+}
+int main(int argc, char **argv) {
+    for (long i = 0; i < atol(argv[1]); i++)
+        switch (atoi(argv[2])) {
+        case 1: caught(i); break;
+        case 2: early(i); break;
+        default: taken(i);
+        }
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def moving(program: Path, run: Any) -> Path:
+    folder = program.parent
+    (folder / "moving.cc").write_text(MOVING)
+    for level in ("1", "2"):
+        words = sys.executable, "-m", "usdtbuild", "cc", "--", "g++", f"-O{level}", "-DUSDT_LIVE", "-c", "moving.cc"
+        run(*words, "-o", f"moving{level}.o", cwd=folder)
+        run("g++", f"moving{level}.o", "-o", f"moving{level}", cwd=folder)
+        run("g++", f"moving{level}.o", "-s", "-o", f"moving{level}s", cwd=folder)
+        run("g++", f"moving{level}.o", "-s", "-static", "-o", f"moving{level}static", cwd=folder)
+    return folder / "moving"
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "kind"),
+    [*(("patch", name, kind) for name in ("1", "2", "2s", "2static") for kind in (1, 2, 3)),
+     *(("inside", "2s", kind) for kind in (1, 2)),
+     *(pytest.param("bpftrace", "2", kind, marks=pytest.mark.live) for kind in (1, 2, 3))],
+)  # fmt: skip
+def test_an_end_belongs_to_its_own_begin_wherever_the_stack_pointer_is(
+    engine: str, name: str, kind: int, moving: Path, traced: Any
+) -> None:
+    done = traced(engine, "--by|kind", 999, kind, program=moving.with_name(f"moving{name}"))
+    assert {key: row[0] for key, row in rows(done.stdout).items()} == {str(kind): 999, "9": 666}
+    assert re.findall("not paired: .*?(?=, longjmp|$)", done.stdout) == [f"not paired: 333 {GONE_ON}"]
+
+
+FUNCTIONS = r"""
+#include <stdlib.h>
+#define ALONE __attribute__((noipa)) void
+ALONE start(int kind) { __asm__ volatile("" : : "r"(kind)); }
+ALONE done(int kind) { __asm__ volatile("" : : "r"(kind)); }
+ALONE hops(int depth) {
+    start(depth);
+    if (depth) hops(depth - 1);
+    done(depth);
+}
+int main(int argc, char **argv) {
+    for (long i = 0; i < atol(argv[1]); i++) hops(3);
+    return argc > 9;
+}
+"""
+
+
+def test_a_function_that_ends_where_the_function_that_begins_was_called_belongs_to_the_youngest(
+    latency: Any, run: Any, tmp_path: Path
+) -> None:
+    """A compiler jumps to `done`: its frame is where that of a caller's `start` was."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "functions.c").write_text(FUNCTIONS)
+    run("gcc", "-O2", "-fpatchable-function-entry=16,8", "functions.c", "-o", "functions", cwd=tmp_path)
+    done = latency("-F|start|-F|done|--json|--engine|patch", 500, program=tmp_path / "functions")
+    line = json.loads(done.stdout)
+    assert line["rows"][0]["pairs"] == 2000
+    assert "unpaired" not in line
 
 
 def test_what_is_not_paired_by_a_key_is_told(latency: Any) -> None:

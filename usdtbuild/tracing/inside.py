@@ -30,7 +30,6 @@ from ..elf.tags import DT_NEEDED
 from ..errors import InputError, UsageError
 from ..folders import folder as folder_of
 from ..inspection.demangle import demangle_if_possible
-from ..machines.unwind_table import function_around
 from ..text import one_line
 from . import clock
 from .call_tree import TREE_SIZE, CallTree, read_tree, tree_header
@@ -46,6 +45,7 @@ from .model import (
     PROBE,
     STRING,
     Argument,
+    Around,
     Event,
     Module,
     Refusal,
@@ -61,6 +61,7 @@ from .patch.plausible import DAMAGED, Plausible, fits
 from .programs import Point, Programs, operand
 from .selection import EXCLUDE_RULE, FUNCTION_RULE, PROBE_RULE, with_enumerators
 from .spawn import Spawned
+from .surroundings import Surroundings
 from .tracer import Reading, Tracer
 
 _PAGE, _SLOT, _CELL = 4096, 256, 64
@@ -256,7 +257,7 @@ class Inside(Tracer):
         shown = () if is_function else tuple(_argument(text) for text in arguments)
         operands = tuple(operand(place, one.size, one.signed) for place, one in enumerate(shown))
         in_file = int(address, 16) - int(bias, 16)
-        around = _function_around(path, in_file) if any(one.pair for one in self.wish.measures) else 0
+        around = _around(path, in_file) if self.wish.wanted.pairs and not is_function else Around()
         site = Site(int(address, 16), in_file, operands, int(semaphore, 16), around=around)
         key = (kind, path, bias, provider, name)
         number = self._numbers.setdefault(key, len(self.targets))
@@ -391,15 +392,15 @@ class Inside(Tracer):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _function_around(path: str, address: int) -> int:
-    """Return where in a file the function around an address begins, 0 where nobody knows."""
+def _around(path: str, address: int) -> Around:
+    """Return what is around an address of a file. The library has no frame pointers."""
     with contextlib.suppress(InputError, OSError):
         opened = open_binary(path)
         if opened is not None:
             with opened:
-                image = Image(opened.view, path)
-                return function_around(image.bytes_at, image.unwind_header, address)
-    return 0
+                found = Surroundings(Image(opened.view, path)).of(address, None)
+                return found if not found.by_frame else Around(found.function, found.is_part)
+    return Around()
 
 
 def _needs_asan(wish: Job) -> bool:

@@ -144,7 +144,8 @@ class Job(NamedTuple):
         """
         if (where is not None or any(measure.pair for measure in measures)) and self.wanted.returns:
             return self
-        return self._replace(what=COUNT, where=where, measures=measures)
+        wanted = self.wanted._replace(pairs=any(one.pair and not one.key for one in measures))
+        return self._replace(wanted=wanted, what=COUNT, where=where, measures=measures)
 
     def passing(self, where: Filter | None) -> Job:
         """Return the job for one who wants the hits that pass: of others no record comes where that can be known."""

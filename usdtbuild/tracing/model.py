@@ -123,6 +123,17 @@ class Held(NamedTuple):
     slot: int
 
 
+class Around(NamedTuple):
+    """The function around a place: where in the file it begins, 0 where that isn't known; or a part of one, which a
+    compiler has put elsewhere. `offset` bytes above the stack pointer, or the frame pointer (`by_frame`), is the frame,
+    which is the same in all of a call. Where nobody knows, it is further up than callees' frames, but not callers'."""
+
+    function: int = 0
+    is_part: bool = False
+    by_frame: bool = False
+    offset: int = 8
+
+
 class Site(NamedTuple):
     """One place in the process' code where a target is hit.
 
@@ -140,7 +151,7 @@ class Site(NamedTuple):
     is the function's own address in the file, and `body` the first one behind the NOPs of its entry.
 
     `near` are addresses of other places, up to four bytes behind it, where somebody else might put a breakpoint.
-    `around` is where in the file the function around it begins, 0 where that isn't known.
+    `around` is the function around a probe, where somebody wants to know it (`Wanted.pairs`).
     `leads` are where, in the file, a function jumps to others, which then return in its place (`Wanted.frames`).
     """
 
@@ -162,7 +173,7 @@ class Site(NamedTuple):
     begins: int = 0
     body: int = 0
     leads: tuple[int, ...] = ()
-    around: int = 0
+    around: Around = Around()
 
 
 class Module(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import model as declared
@@ -17,9 +16,24 @@ from ..elf import layout as elf
 from ..errors import InputError
 from ..inspection.demangle import all_spellings, demangle_if_possible
 from ..inspection.probes import find_declared, inspect
-from ..machines.unwind_table import function_around
 from .library_calls import call_targets, return_target
-from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, RETURN, STRING, Argument, Module, Refusal, Site, Target
+from .model import (
+    ENTER,
+    EXIT,
+    FLOAT,
+    INTEGER,
+    POINTER,
+    PROBE,
+    RETURN,
+    STRING,
+    Argument,
+    Around,
+    Module,
+    Refusal,
+    Site,
+    Target,
+)
+from .surroundings import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,7 +73,8 @@ class Wanted(NamedTuple):
     C++ and Rust are known by all that `demangle.all_spellings` says; `mangled`: they are shown as they are linked.
     `members`: structures among functions' arguments are taken apart so many times. `frames`: with calls and returns of
     functions it is recorded where they are on the stack, and no breakpoint comes: some returns aren't seen then.
-    `shown_as`: arguments that the user gives a type. `enumerators`: types with the names of their values.
+    `shown_as`: arguments that the user gives a type. `enumerators`: types with the names of their values. `pairs`: it
+    is asked which functions are around probes.
     """
 
     probes: tuple[str, ...] = ()
@@ -76,6 +91,7 @@ class Wanted(NamedTuple):
     frames: bool = False
     shown_as: tuple[As, ...] = ()
     enumerators: tuple[tuple[str, Values], ...] = ()
+    pairs: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -237,7 +253,7 @@ def targets_in(
     if any(section.name == ".note.stapsdt" for section in image.sections):
         seen = inspect(image)
         places = {site.location.address for probe in seen.probes for site in probe.sites}
-        around = partial(function_around, image.bytes_at, image.unwind_header)
+        around = Surroundings(image) if wanted.pairs else None
         for probe in seen.probes:
             if probe.format in _FORMATS and wanted.takes_probe(probe.provider, probe.name):
                 if not all(_may_count(image, one) for one in _semaphores(probe)):
@@ -259,9 +275,9 @@ def targets_in(
 
 def probe_target(
     number: int, seen: Inspection, probe: SeenProbe, module: Module, providers: Sequence[Provider],
-    around: Callable[[int], int],
+    around: Surroundings | None = None,
 ) -> Target:  # fmt: skip
-    """Return a probe of an inspected file as a target; `around` says where the function around an address begins."""
+    """Return a probe of an inspected file as a target; `around` says what is around its sites, if that is asked."""
     longest = max((site.arguments for site in probe.sites), key=len)
     types = _declared_types(seen, probe, providers, longest)
     arguments = tuple(_argument(shown, types[i] if i < len(types) else None) for i, shown in enumerate(longest))
@@ -278,7 +294,7 @@ def probe_target(
             operands[id(site.arguments)],
             site.semaphore.location.address + bias if site.semaphore else 0,
             site.function.name if site.function else "",
-            around=site.location.address - site.function.offset if site.function else around(site.location.address),
+            around=Around() if around is None else around.of(site.location.address, site.function),
         )
         for site in probe.sites
     ]  # fmt: skip

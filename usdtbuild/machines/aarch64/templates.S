@@ -1172,14 +1172,22 @@ template held_mark
         ldr     x6, [sp, #HELD]
 end held_mark
 
+template place_by_stack         // x1 = what is the same in all of a call
+        number_64 x1, place
+        add     x1, sp, x1
+end place_by_stack
+
+template place_by_frame
+        number_64 x1, frame
+        add     x1, x29, x1
+end place_by_frame
+
 template begin_of_pair          // the key is in x0
-        add     x1, sp, #:lo12:place
         number_64 x7, pairs
         bl      begin_pair
 end begin_of_pair
 
 template end_of_pair            // equal: no pair; else the key is in x0, and the time that it took in x1
-        add     x1, sp, #:lo12:place
         number_64 x7, pairs
         bl      end_pair
 end end_of_pair
@@ -1360,7 +1368,7 @@ template end_pair_\way
         str     x3, [sp, #24]
 15:     subs    w1, w1, #1
         b.lo    16f
-        load_begin 16f
+        load_begin 17f
         b.mi    11b
         b.ne    16f
         sub     w3, w5, w1
@@ -1370,6 +1378,8 @@ template end_pair_\way
         add     x4, x7, #LEFT
         add_\way x1
         b       13b
+17:     ldr     x3, [sp, #8]
+        tbz     x3, #0, 5f
 16:     str     xzr, [sp, #24]
         sub     w1, w5, #1
         load_begin 5f

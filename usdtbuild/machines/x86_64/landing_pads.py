@@ -14,60 +14,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import cached_property
 
-from ..unwind_table import search_table
+from ..unwind_table import OMITTED, RECORD, Reader, common_of, search_table
 
-_RECORD = 1 << 16  # bytes of one record that are read, at most
 _TABLE = 1 << 20
-_OMITTED, _INDIRECT, _PC_RELATIVE = 0xFF, 0x80, 0x10
-_FORMS = {0x2: "<H", 0x3: "<I", 0x4: "<Q", 0xA: "<h", 0xB: "<i", 0xC: "<q"}  # DW_EH_PE_*: the low four bits
-
-
-class _Reader:
-    """Reads numbers of little-endian code, one behind the other; `address` is that of the next one."""
-
-    def __init__(self, data: bytes, address: int, word: int) -> None:
-        self._data, self._start, self._word = data, address, word
-        self._at = 0
-
-    @property
-    def address(self) -> int:
-        return self._start + self._at
-
-    def skip(self, count: int) -> None:
-        self._at += count
-
-    def byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
-
-    def uleb(self) -> int:
-        found = shift = 0
-        while True:
-            byte = self.byte()
-            found |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return found
-
-    def text(self) -> bytes:
-        end = self._data.index(0, self._at)
-        found, self._at = self._data[self._at : end], end + 1
-        return found
-
-    def pointer(self, encoding: int, *, relative: bool = True) -> int:
-        """Return a pointer, 0 for none; `relative`: it may count from its own place. Raises KeyError for any other."""
-        place, form = self.address, encoding & 0xF
-        if encoding & _INDIRECT:
-            raise KeyError(encoding)
-        if form == 1:
-            value = self.uleb()
-        else:
-            form = form or (4 if self._word == 8 else 3)
-            (value,) = struct.unpack_from(_FORMS[form], self._data, self._at)
-            self._at += struct.calcsize(_FORMS[form])
-        if relative and value:
-            value += {0: 0, _PC_RELATIVE: place}[encoding & 0x70]
-        return int(value) & ((1 << 8 * self._word) - 1)
 
 
 class LandingPads:
@@ -97,45 +46,28 @@ class LandingPads:
     def _index(self) -> tuple[list[int], list[int]]:
         return search_table(self._read, self._header)
 
-    def _at(self, address: int, size: int) -> _Reader:
-        return _Reader(self._read(address, size), address, self._word)
+    def _at(self, address: int, size: int) -> Reader:
+        return Reader(self._read(address, size), address, self._word)
 
     def _calls(self, record: int) -> list[tuple[int, int, int]]:
         """Return the calls of one function that have a landing pad: from, to, pad."""
-        reader = self._at(record, _RECORD)
+        reader = self._at(record, RECORD)
         reader.skip(4)  # its length
         place = reader.address
-        common = self._at(place - reader.pointer(3, relative=False), _RECORD)
-        common.skip(8)
-        version, names = common.byte(), common.text()
-        common.uleb()
-        common.uleb()
-        if version == 1:
-            common.byte()
-        else:
-            common.uleb()
-        if not names.startswith(b"z"):
+        common = common_of(self._at(place - reader.pointer(3, relative=False), RECORD))
+        if common is None:
             return []
-        common.uleb()
-        code, table = 0, _OMITTED
-        for letter in names[1:]:
-            if letter == ord("L"):
-                table = common.byte()
-            elif letter == ord("R"):
-                code = common.byte()
-            elif letter == ord("P"):
-                common.pointer(common.byte() & 0xF, relative=False)
-        start = reader.pointer(code)
-        reader.pointer(code & 0xF, relative=False)
+        start = reader.pointer(common.pointers)
+        reader.pointer(common.pointers & 0xF, relative=False)
         reader.uleb()
-        found = reader.pointer(table) if table != _OMITTED else 0
+        found = reader.pointer(common.tables) if common.tables != OMITTED else 0
         return self._table(found, start) if found else []
 
     def _table(self, address: int, function: int) -> list[tuple[int, int, int]]:
         reader = self._at(address, _TABLE)
         encoding = reader.byte()
-        base = reader.pointer(encoding) if encoding != _OMITTED else function
-        if reader.byte() != _OMITTED:  # where the types are
+        base = reader.pointer(encoding) if encoding != OMITTED else function
+        if reader.byte() != OMITTED:  # where the types are
             reader.uleb()
         encoding = reader.byte()
         length = reader.uleb()

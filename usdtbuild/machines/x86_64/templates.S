@@ -1343,12 +1343,19 @@ template held_mark
         mov     HELD(%rsp), %rsi
 end held_mark
 
+template place_by_stack         # rcx = what is the same in all of a call
+        lea     place(%rsp), %rcx
+end place_by_stack
+
+template place_by_frame
+        lea     frame(%rbp), %rcx
+end place_by_frame
+
         .macro  hit_of_pair side, own
 template \side\()_of_pair\own
         .ifnb   \own
         mov     shard + 8(%rsp), %edx
         .endif
-        lea     place(%rsp), %rcx
         mov     %rsi, %rdi
         movabs  $pairs, %rsi
         call    \side\()_pair\own
@@ -1558,7 +1565,7 @@ end begin_pair\own
 
 # An end at the same place of the program's stack as a begin that waits means this one, and not younger ones that were
 # further down: an exception, or longjmp, has left the functions where they were. Where there is no such begin, begins and
-# ends are in different functions, and it means the youngest.
+# ends are in different functions, and it means the youngest. Where the end is, is odd if its function has no begin.
         .macro  end_pair own, lock
 template end_pair\own
         push    %rcx
@@ -1596,7 +1603,7 @@ template end_pair\own
         add     %r9d, %r8d
         sub     $1, %edx
         jc      15f
-        load_begin 15f
+        load_begin 16f
         js      14b
         jnz     15f
         mov     %edi, %eax
@@ -1607,10 +1614,13 @@ template end_pair\own
         exchange_word \lock
         lock add %rdx, LEFT(%rsi)
         jmp     13b
+16:     testb   $1, 48(%rsp)    # a function with a begin: its own was given up, because all that are kept were further down
+        jz      17f
 15:     lea     -1(%rdi), %r8
         lea     -1(%rdi), %edx
         load_begin 5f
         jmp     12b
+17:     lea     -1(%rdi), %r8
 5:      exchange_word \lock
         lock incq TOO_DEEP(%rsi)
         jmp     7f

@@ -440,18 +440,23 @@ static inline PLAIN int load_begin(uint64_t stack, uint32_t number, uintptr_t wh
 	return (uint32_t)numbered == number;
 }
 
-/* An end at the same place of the program's stack as a begin, in the same function (where it isn't, `where` is odd), means this one, and not younger ones that were further down: an exception, or
- * longjmp, has left the functions where they were, and `left` is how many of them count. Where there is no such begin, begins and ends are
- * in different functions, and it means the youngest, which `b` is. */
-static PLAIN uint64_t find_begin(uint64_t stack, uint32_t *number, uintptr_t where, begun *b)
+/* An end at the same place of the program's stack as a begin, in the same function (where it isn't, `where` is odd), means this one, and not
+ * younger ones that were further down: an exception, or longjmp, has left the functions where they were, and `left` is how many of them
+ * count. Where there is no such begin, begins and ends are in different functions, and it means the youngest, which `b` is; but where the
+ * function's own may have been given up, because all that are kept were further down, it means none. */
+static PLAIN uint64_t find_begin(uint64_t stack, uint32_t *number, uintptr_t where, begun *b, int *is_there)
 {
 	uint32_t youngest = *number;
 	begun first = *b;
 	uint64_t left = 0;
+	int is_oldest, is_lost;
 
 	while (b->above < 0) {
 		left += (b->time & (FAILED | TESTED)) != (FAILED | TESTED);
-		if (!*number || !load_begin(stack, --*number, where, b) || b->above > 0) {
+		is_oldest = !*number;
+		is_lost = !is_oldest && !load_begin(stack, --*number, where, b);
+		if (is_oldest || is_lost || b->above > 0) {
+			*is_there = !is_lost || where & 1;
 			*number = youngest;
 			*b = first;
 			return 0;
@@ -477,7 +482,7 @@ static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uintptr_
 		}
 		number = (uint32_t)word - 1;
 		is_there = load_begin(stack, number, where, &b);
-		left = is_there ? find_begin(stack, &number, where, &b) : 0;
+		left = is_there ? find_begin(stack, &number, where, &b, &is_there) : 0;
 	} while (!exchange(stack, word, thread | number));
 	if (left)
 		add(pairs + PAIRS_LEFT, left);
@@ -643,8 +648,8 @@ static inline __attribute__((always_inline)) PLAIN int run(
 		case KEYLESS: mark |= WITHOUT_KEY; break;
 		case HOLD_MARK: held = mark; break;
 		case HELD_MARK: mark = held; break;
-		case BEGIN_OF_PAIR: begin_pair(i->number, value, mark, (uintptr_t)hit->registers); break;
-		case END_OF_PAIR: left = (uint64_t)end_pair(i->number, &value, mark, (uintptr_t)hit->registers | i->how, &took); right = 0; break;
+		case BEGIN_OF_PAIR: begin_pair(i->number, value, mark, (uintptr_t)hit->registers + (uint32_t)i->jump); break;
+		case END_OF_PAIR: left = (uint64_t)end_pair(i->number, &value, mark, (uintptr_t)hit->registers + (uint32_t)i->jump, &took); right = 0; break;
 		case HOLD_TIME: held_time = took; break;
 		case HELD_TIME: value = held_time; break;
 		case MOMENT: value = ticks(); break;

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import MEMORY, OTHER, REGISTER, Operand
 from ..measures import ALL, Cell, Measure, Table, Tables, Unpaired
-from ..model import COUNT, FLOAT, STRING, Target
+from ..model import COUNT, FLOAT, STRING, Site, Target
 from ..patch.evaluated import Function, asked, functions_of_begins, is_apart
 from ..patch.tables import MOST_WAITING
 from ..predicates import BEGIN, PROCESS, THREAD, TIME, Compare, Joined, NotHereError, Predicate, Tally
@@ -186,6 +186,7 @@ class _Block:
         """`around` are the functions around begins."""
         self.maps: dict[str, None] = {}
         self._with_begin = _whether_at([(site.address, is_apart(around, target, site)) for site in target.sites])
+        self._places = list(_places(target.sites))
         self._index, self._operands = index, [] if not plan.evaluates else numbers_of(target)
         predicate, tallies = _asked(plan, target, self._operands) if plan.evaluates else (True, [])
         test, used = _test(predicate), sorted(_used(predicate, tallies))
@@ -269,8 +270,9 @@ class _Block:
         yield f"$w = {given_up};"
         yield from _if(f"$d - $w > {MOST_WAITING}", [f"$w = $d - {MOST_WAITING}; {given_up} = $w;"])
         yield from _if("$d <= $w", [f"$w = $d - 1; {given_up} = $w;"])
+        yield from self._places
         yield from _if("$d - 1 > $w", list(self._gone_on(place)))
-        stored = {"b": "nsecs", "f": "$f", "a": 'reg("sp")'}
+        stored = {"b": "nsecs", "f": "$f", "a": "$h"}
         if tally.measure.by:
             stored["k"] = _key(tally.key)
         yield from (f"@{letter}{place}[pid, tid, {_at('$d')}] = {value};" for letter, value in stored.items())
@@ -280,7 +282,7 @@ class _Block:
         known, where = (f"@{letter}{place}[pid, tid, {_at('$d - 1')}]" for letter in "fa")
         yield f"$g = {known};"
         marked = [f"{known} = $g + (uint64){_LEFT};", *self._counted_once("$g", place)]
-        yield from _if(f'($g & {_LEFT}) == 0 && {where} <= reg("sp")', marked)
+        yield from _if(f"($g & {_LEFT}) == 0 && {where} <= $h", marked)
 
     def _counted_once(self, known: str, place: int) -> list[str]:
         """Return lines that count a begin which its thread has left behind, if it isn't known yet and may pass."""
@@ -290,7 +292,8 @@ class _Block:
         """Yield lines that take away the begins that are further down the stack than the end, if there is one at the
         end's place behind them."""
         where = f"@a{place}[pid, tid, {_at('$n')}]"
-        yield '$h = reg("sp"); $n = $d; $i = (uint64)0;'
+        yield from self._places
+        yield "$n = $d; $i = (uint64)0;"
         stop = _if(f"{where} >= $h || $i >= {MOST_WAITING}", ["break;"])
         yield from ("while ($n > $w) {", *stop, "$n--; $i++;", "}", "$i = (uint64)0;")
         slot = f"[pid, tid, {_at('$d')}]"
@@ -370,6 +373,18 @@ def _whether_at(sites: Sequence[tuple[int, bool]]) -> str:
     if not others:
         return "1 == 1"
     return " || ".join(f'(reg("ip") & {_IN_PAGE}) == {one}' for one in sorted(wanted))
+
+
+def _places(sites: Sequence[Site]) -> Iterator[str]:
+    """Yield lines that find what is the same in all of a call, at any of these sites."""
+    known: dict[str, set[int]] = {}
+    for site in sites:
+        pointer = "bp" if site.around.by_frame else "sp"
+        known.setdefault(f'$h = reg("{pointer}") + {site.around.offset};', set()).add(site.address & _IN_PAGE)
+    first, *others = sorted(known, key=lambda line: (-len(known[line]), line))
+    yield first
+    for line in others:
+        yield from _if(" || ".join(f'(reg("ip") & {_IN_PAGE}) == {one}' for one in sorted(known[line])), [line])
 
 
 def _at(number: str) -> str:

@@ -16,6 +16,7 @@ from ...formats.operands import CONSTANT, REGISTER
 from ...machines.templates import Code
 from .. import clock
 from ..maps import NONE_KNOWN, Known
+from ..model import Around
 from ..predicates import (
     BEGIN,
     END,
@@ -104,7 +105,7 @@ class Action(NamedTuple):
 
     A hit of a pair is counted in any case, and what the predicate says is kept with it; `pairs` is where. With `shards`
     a thread adds to its own, if it has one. `pushed`: the program's own stack pointer is so much further up than ours,
-    before anything is saved; `is_apart`: an end is in another function than begins.
+    before anything is saved; `around` is the function around, `is_apart`: an end is in another one than begins.
     """
 
     predicate: Predicate
@@ -114,6 +115,7 @@ class Action(NamedTuple):
     pairs: int = 0
     shards: Shards | None = None
     pushed: int = 0
+    around: Around = Around()
     is_apart: bool = False
 
 
@@ -121,19 +123,19 @@ Function = tuple[str, int]  # in which file, and where in that
 
 
 def functions_of_begins(measures: Iterable[Measure], sites: Iterable[tuple[Target, Site]]) -> set[Function]:
-    """Return the functions around sites that are begins of pairs. An end in one of them is at the same place of the
-    stack as its begin."""
+    """Return the functions around sites that are begins of pairs. An end in one of them has the same frame as its
+    begin."""
     pairs = [measure for measure in measures if measure.pair]
-    return {_around(target, site) for target, site in sites if any(side_of(one, target) == BEGIN for one in pairs)}
+    return {_function(target, site) for target, site in sites if any(side_of(one, target) == BEGIN for one in pairs)}
 
 
 def is_apart(begins: Container[Function], target: Target, site: Site) -> bool:
-    """Whether no begin is in the function around a site, as far as anybody knows."""
-    return not site.around or _around(target, site) not in begins
+    """Whether no begin is in the function around a site, as far as anybody knows; nobody knows of which a part is."""
+    return not site.around.function or not (site.around.is_part or _function(target, site) in begins)
 
 
-def _around(target: Target, site: Site) -> Function:
-    return target.module.path, site.around
+def _function(target: Target, site: Site) -> Function:
+    return target.module.path, site.around.function
 
 
 def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, list[Tally]]:
@@ -246,8 +248,9 @@ def trampoline(words: Words, at: int, action: Action, calls: Routines, back: Bac
         words.go_on(made, back)
     writer.behind()
     above = words.saved + writer.room
-    place = above + action.pushed + action.is_apart  # no begin's is odd
-    return made.packed(**calls, above=above, place=place, apart=action.is_apart)
+    is_end = any(tally.side == END for tally, _ in action.tallies)
+    frame = action.around.offset + (is_end and action.is_apart)  # no begin's is odd
+    return made.packed(**calls, above=above, frame=frame, place=above + action.pushed + frame)
 
 
 def gate(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
@@ -537,6 +540,8 @@ class _Sums(_Tests):
             self._pair_key(tally, pairs + tables.PAIRS_SIZE)
         made.label(self._named("keyed"))
         way = "" if kind and tally.side == END else self._way
+        if not kind:
+            made.add("place_by_frame" if self.action.around.by_frame else "place_by_stack")
         made.add(f"{tally.side}_of_{kind}pair{way}", pairs=pairs, shard=self._shard())
         if tally.side == END:
             made.add(f"jump_{self.words.conditions['=='][0]}", target=done)

@@ -215,7 +215,8 @@ def _trampoline(
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
     predicate, found = asked(plan, spot.target, operands)
     to = [(tally, counts[1].get(tally.measure, 0)) for tally in found]
-    action = Action(predicate, operands, counts[0], to, counts[2], counts[3], _pushed(spot), counts[4])
+    action = Action(predicate, operands, counts[0], to, counts[2], counts[3], _pushed(spot), spot.site.around,
+                    counts[4])  # fmt: skip
     if plan.what == COUNT:
         return evaluated.trampoline(machine.words(), at, action, calls, back)
     gate = evaluated.gate(machine.words(), at, action, calls, back)
