@@ -444,13 +444,16 @@ def moving(program: Path, run: Any) -> Path:
         run("g++", f"moving{level}.o", "-o", f"moving{level}", cwd=folder)
         run("g++", f"moving{level}.o", "-s", "-o", f"moving{level}s", cwd=folder)
         run("g++", f"moving{level}.o", "-s", "-static", "-o", f"moving{level}static", cwd=folder)
+    framed = "-fno-omit-frame-pointer", "-DUSDT_LIVE", "-c", "moving.cc", "-o", "framed.o"
+    run(sys.executable, "-m", "usdtbuild", "cc", "--", "g++", "-O2", *framed, cwd=folder)
+    run("g++", "framed.o", "-o", "movingframed", cwd=folder)
     return folder / "moving"
 
 
 @pytest.mark.parametrize(
     ("engine", "name", "kind"),
     [*(("patch", name, kind) for name in ("1", "2", "2s", "2static") for kind in (1, 2, 3)),
-     *(("inside", "2s", kind) for kind in (1, 2)),
+     *(("inside", name, kind) for name in ("2s", "framed") for kind in (1, 2, 3)),
      *(pytest.param("bpftrace", "2", kind, marks=pytest.mark.live) for kind in (1, 2, 3))],
 )  # fmt: skip
 def test_an_end_belongs_to_its_own_begin_wherever_the_stack_pointer_is(

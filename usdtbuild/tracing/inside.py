@@ -393,13 +393,12 @@ class Inside(Tracer):
 
 
 def _around(path: str, address: int) -> Around:
-    """Return what is around an address of a file. The library has no frame pointers."""
+    """Return what is around an address of a file."""
     with contextlib.suppress(InputError, OSError):
         opened = open_binary(path)
         if opened is not None:
             with opened:
-                found = Surroundings(Image(opened.view, path)).of(address, None)
-                return found if not found.by_frame else Around(found.function, found.is_part)
+                return Surroundings(Image(opened.view, path)).of(address, None)
     return Around()
 
 

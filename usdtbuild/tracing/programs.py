@@ -46,8 +46,8 @@ _INSTRUCTIONS: dict[str, dict[str, tuple[int, str]]] = {
     "numbered_cell": {"table": _NUMBER, "last": _AS_32}, "step_key": {"step": _NUMBER, "divide": _HOW},
     "number_key": {"number": _HOW}, "count_cell": {}, "tally_cell": {"tally": _HOW},
     "class_cell": {"classes": _NUMBER, "count_class": _HOW}, "mark": {"mark": _NUMBER}, "keyless": {}, "hold_mark": {},
-    "held_mark": {}, "begin_of_pair": {"frame": _AS_32, "pairs": _NUMBER},
-    "end_of_pair": {"frame": _AS_32, "pairs": _NUMBER},
+    "held_mark": {}, "begin_of_pair": {"by_frame": _HOW, "frame": _AS_32, "pairs": _NUMBER},
+    "end_of_pair": {"by_frame": _HOW, "frame": _AS_32, "pairs": _NUMBER},
     "hold_time": {}, "held_time": {}, "moment": {}, "hold_key": {}, "hashed_key": {},
     "begin_of_keyed_pair": {"pairs": _NUMBER}, "end_of_keyed_pair": {"pairs": _NUMBER},
     "count_unkeyed": {"pairs": _NUMBER}, "masked": {"mask": _NUMBER},
@@ -87,7 +87,8 @@ TEMPLATES: dict[str, Template] = {
     "wide_cell": _both(_template("keys"), _template("wide_cell")),
     # Operands come with all their bits, and a program has registers of its own.
     **{f"extend_{sign}_{size}": Template(b"") for sign in ("signed", "unsigned") for size in (1, 2, 4)},
-    **{name: Template(b"") for name in ("save_all", "restore_all", "make_room", "give_room", "place_by_stack")},
+    **{name: Template(b"")
+       for name in ("save_all", "restore_all", "make_room", "give_room", "place_by_stack", "place_by_frame")},
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
  * there.
  */
 
-/* Stack of live_x86_probe: rcx rdx rsi rdi r8 r9 r10 r11, the return address into the trampoline, rax, the red zone. */
+/* Stack of live_x86_probe: rbp, and where hit->registers are, rcx rdx rsi rdi r8 r9 r10 r11, the return address into the trampoline, rax, the red zone. */
 __asm__(
 	".pushsection .text.live_x86,\"ax\",@progbits\n"
 	".balign 16\n"
@@ -58,6 +58,7 @@ __asm__(
 	"	mov 64(%rsp),%rdi\n"
 	"	mov 5(%rdi),%rdi\n" /* the trampoline's word 56, from its byte 51 */
 	"	mov %rsp,%rsi\n"
+	"	push %rbp\n" /* for who looks for the frame; nobody takes it back */
 	IF_VECTORS
 	"	and $-16,%rsp\n"
 	"	push %rsi\n"

@@ -356,6 +356,20 @@ enum {
 	SEARCH = 64
 };
 
+/* Of a probe's hit: where the frame pointer is among the registers, and how far up from there the interrupted stack pointer is. */
+#if defined(__x86_64__)
+enum { FRAME_POINTER = -1, SAVED_BYTES = 10 * 8 + 128 };
+#elif defined(__aarch64__)
+enum { FRAME_POINTER = 18, SAVED_BYTES = 704 + 32 };
+#else
+enum { FRAME_POINTER = 0, SAVED_BYTES = 0 };
+#endif
+
+static inline PLAIN uintptr_t frame_of(const instruction *i, const usdt_live_hit *hit)
+{
+	return (i->how ? hit->registers[FRAME_POINTER] : (uintptr_t)hit->registers + SAVED_BYTES) + (uint32_t)i->jump;
+}
+
 /* The thread's stack, or one that nobody ever had; NO_STACK without either. */
 #define NO_STACK ((uint64_t)-1)
 
@@ -648,8 +662,8 @@ static inline __attribute__((always_inline)) PLAIN int run(
 		case KEYLESS: mark |= WITHOUT_KEY; break;
 		case HOLD_MARK: held = mark; break;
 		case HELD_MARK: mark = held; break;
-		case BEGIN_OF_PAIR: begin_pair(i->number, value, mark, (uintptr_t)hit->registers + (uint32_t)i->jump); break;
-		case END_OF_PAIR: left = (uint64_t)end_pair(i->number, &value, mark, (uintptr_t)hit->registers + (uint32_t)i->jump, &took); right = 0; break;
+		case BEGIN_OF_PAIR: begin_pair(i->number, value, mark, frame_of(i, hit)); break;
+		case END_OF_PAIR: left = (uint64_t)end_pair(i->number, &value, mark, frame_of(i, hit), &took); right = 0; break;
 		case HOLD_TIME: held_time = took; break;
 		case HELD_TIME: value = held_time; break;
 		case MOMENT: value = ticks(); break;

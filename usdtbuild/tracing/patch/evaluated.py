@@ -250,7 +250,8 @@ def trampoline(words: Words, at: int, action: Action, calls: Routines, back: Bac
     above = words.saved + writer.room
     is_end = any(tally.side == END for tally, _ in action.tallies)
     frame = action.around.offset + (is_end and action.is_apart)  # no begin's is odd
-    return made.packed(**calls, above=above, frame=frame, place=above + action.pushed + frame)
+    return made.packed(**calls, above=above, frame=frame, by_frame=action.around.by_frame,
+                       place=above + action.pushed + frame)  # fmt: skip
 
 
 def gate(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
