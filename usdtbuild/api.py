@@ -332,7 +332,7 @@ class Trace:
             report = follower.report()
             self.lost, self.exit_code = sum(report.lost), report.exit_code
             self.refusals = [str(one) for one in report.refusals]
-            self.warnings = [*self._never_matched(report), *tracer.warnings]
+            self.warnings = [*self._never_matched(report), *tracer.damage, *tracer.warnings]
 
 
 def _counted(report: Report) -> Iterator[tuple[str, int]]:

@@ -86,6 +86,19 @@ def test_what_doesn_t_fit_together_is_told(
 
 
 @pytest.mark.parametrize(
+    ("name", "mode", "options"),
+    [("table_forger", "sum", ("-P", "tick", "--sum", "number")), ("ring_forger", "length", ())],
+)
+def test_quiet_scripts_hear_of_damage(
+    name: str, mode: str, options: tuple[str, ...], built: Any, attacker: Any, command: Any
+) -> None:
+    pid = attacker(built(name, f"-DSLOT={SLOT}"), mode).stdout.readline().strip()
+    said = command("trace", "-p", pid, "-q", "--require-hits", "--duration", "1", *options, timeout=30)
+    assert said.code == 4, said
+    assert "the program has damaged its " in said.err
+
+
+@pytest.mark.parametrize(
     "options", [*FORGED, ("--by", "thread"), ("--latency", "tick", "text", "--by", "number")], ids="".join
 )
 def test_threads_that_are_killed_amid_hits_have_damaged_nothing(

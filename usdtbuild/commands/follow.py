@@ -154,6 +154,8 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
     ends = [str(one) if one in late and one.names else one.was for one in never
             if one in late or report.targets or is_quiet()]  # fmt: skip
     tell(report, job, session.stood_still, until.verbose, ends if never else None, limit)
+    for note in session.damage:
+        remark(note, always=True)  # what is shown doesn't say that it is wrong
     untyped = unused(job.wanted.shown_as, report.targets)
     for note in dict.fromkeys([*untyped, *session.warnings, *(session.notes if until.verbose else ())]):
         remark(note)
@@ -189,6 +191,8 @@ def _incomplete(report: Report) -> str:
     """Return why hits aren't all there, '' if they are."""
     if any(report.lost):
         return "hits were lost"
+    if report.is_damaged:
+        return "the program has damaged what was traced"
     if not any(report.counts):
         return "nothing was hit"
     unseen = few([*map(one_line, report.unseen)], _FEW)

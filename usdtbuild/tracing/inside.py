@@ -302,7 +302,7 @@ class Inside(Tracer):
             self._plausible.tables(self.tables.values())
             lasted = self.finished - self.started
             if self._plausible.is_damaged or not fits(self.tables, self.passed, _IN_PART, lasted):
-                self.warnings.insert(0, DAMAGED)
+                self.damage.append(DAMAGED)
 
     def _look(self) -> None:
         self.passed = {}

@@ -308,7 +308,7 @@ class Report(NamedTuple):
     `threads` are names of threads by number, as far as they were seen; `engines` names of what did the work.
     `looked_up`: what the program and its libraries have was looked up before the trace ended.
     `stops` says what breakpoints have taken, None where there were none; it isn't in `held` if its cost is 0.
-    `is_damaged`: the program has written into its buffers, so hits may be lost by that.
+    `is_damaged`: the program has written into its buffers or counters, so hits may be lost, or numbers wrong, by that.
     `unfiltered`: with a filter, `counts` are hits that passed, and these all hits, of which `lost` never got there.
     """
 

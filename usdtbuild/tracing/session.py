@@ -262,11 +262,10 @@ class Session(Tracer):
             yield from self._portions()
         dropped = self._ended.dropped + sum(one.dropped for one in self._decoders.values())
         if dropped:
-            self.is_damaged = True
-            self.warnings.insert(0, f"warning: the program has damaged its buffers: {dropped} records were dropped")
+            self.damage.append(f"warning: the program has damaged its buffers: {dropped} records were dropped")
         self.warnings += self._stacks.warnings
         if self._ended.damaged:
-            self.warnings.insert(0, DAMAGED)
+            self.damage.append(DAMAGED)
 
     def _take(self, message: job.Message) -> None:
         if isinstance(message, (job.Raw, job.Seen, job.Mark, job.Read)):

@@ -105,7 +105,7 @@ class Tracer:
         self.tables: Tables = {}  # at the end, what was added up of these hits
         self.looked_up = False  # what the program has
         self.stops: Stops | None = None  # what breakpoints have taken
-        self.is_damaged = False  # whether the program has written into its buffers
+        self.damage: list[str] = []  # what the program has done to its buffers and counters
         self.surely = math.inf  # none of so many first hits is lost
         self._next_reading = time.monotonic() + wish.every
 
@@ -180,7 +180,7 @@ class Tracer:
             tuple(self.targets), tuple(counts.get(one, 0) for one in numbers),
             tuple(lost.get(one, 0) for one in numbers), tuple(self.refusals), self.engines, self.started,
             self.finished, time.time_ns() - time.monotonic_ns(), self.threads, self.exit_code, self.looked_up,
-            stops=self.stops, is_damaged=self.is_damaged,
+            stops=self.stops, is_damaged=bool(self.damage),
         )  # fmt: skip
 
     def __enter__(self) -> Tracer:
