@@ -229,3 +229,19 @@ def test_what_is_refused_is_not_said_to_match_nothing(trace: Any, busy: Path) ->
     hits = public.trace(command=command, probes="tick", engine="inside")
     assert hits.count().counts == {}
     assert "no room for a jump: compile with -DUSDT_LIVE" in hits.refusals[0]
+
+
+def test_of_a_pair_one_probe_is_refused(trace: Any, run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    usdtbuild("header", HERE / "busy.d", "-o", tmp_path / "busy.h")
+    parts = []
+    for name, options in ("begin", ()), ("end", ("-DUSDT_LIVE",)):
+        source, part = tmp_path / f"{name}.c", tmp_path / f"{name}.o"
+        source.write_text(f'#include "busy.h"\nvoid {name}_it(int i) {{ BUSY_{name.upper()}(i); }}\n')
+        run("gcc", *options, "-c", source, "-o", part)
+        parts.append(part)
+    main = tmp_path / "main.c"
+    main.write_text("void begin_it(int), end_it(int);\nint main(void) { begin_it(1); end_it(1); return 0; }\n")
+    run("gcc", main, *parts, "-o", tmp_path / "main")
+    done = trace("--latency", "begin", "end", "--", tmp_path / "main", code=1)
+    assert "nothing matches" not in done.stderr
+    assert re.search("^usdtbuild: not traced: busy:begin at .* no room for a jump: compile", done.stderr, re.MULTILINE)

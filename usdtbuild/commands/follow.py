@@ -16,7 +16,7 @@ from ..errors import InputError, UsdtError
 from ..launch.orphans import adopt
 from ..text import few, one_line
 from .say import echo, is_quiet, remark
-from .trace_end import how_ended, tell, tell_absent, tell_children, tell_many, tell_news
+from .trace_end import by_reason, how_ended, tell, tell_absent, tell_children, tell_many, tell_news
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -174,16 +174,18 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
 
 
 def _started(follower: Follower, pair: tuple[str, ...]) -> list[int]:
-    """Do as `start` does. Of a name of --latency that nothing has, say what there is instead: who pairs hits knows only
-    of what is traced."""
-    from ..tracing.absent import AbsentError, absent
+    """Do as `start` does. Of a name of --latency that nothing has, say what there is instead, or why it isn't traced:
+    who pairs hits knows only of what is traced."""
+    from ..tracing.absent import AbsentError, absent, refused_as
 
     try:
         return start(follower)
-    except AbsentError:
+    except AbsentError as error:
         tracer = follower.tracer
         if pair and (missing := absent(tracer.wish, tracer.targets, tracer.pid, pair)):
             raise AbsentError("\n".join(map(str, missing))) from None
+        if refused := refused_as(error.pattern, tracer.refusals):
+            raise AbsentError("\n".join(f"not traced: {one}" for one in by_reason(refused))) from None
         raise
 
 

@@ -26,7 +26,11 @@ _FEW, _LONG = 10, 120  # names that are told, and their characters
 
 
 class AbsentError(UsdtError):
-    """Nothing has a name that something must have."""
+    """Nothing that is traced has a name that something must have."""
+
+    def __init__(self, message: str, pattern: str = "") -> None:
+        super().__init__(message)
+        self.pattern = pattern
 
 
 class Absent(NamedTuple):
@@ -85,7 +89,7 @@ class Absent(NamedTuple):
 def unmatched(wanted: Wanted, targets: Sequence[Target], refused: Sequence[Refusal] = ()) -> list[tuple[str, str]]:
     """Return the patterns that match no target by the name that it is shown with, nor what was refused; functions may
     have others. Where only -x and --module say what to trace, that is all probes."""
-    also = [spellings(*one.what.split(":", 1)) if ":" in one.what else (one.what,) for one in refused]
+    also = [_called(one) for one in refused]
     named = {rule: [*also, *(called(one) for one in targets if one.kind == _KINDS[rule])] for rule in _KINDS}
     takes_probes = wanted.is_open and not targets
     every = [(PROBE_RULE, "*")] if takes_probes and (wanted.exclude or wanted.modules) else []
@@ -94,6 +98,15 @@ def unmatched(wanted: Wanted, targets: Sequence[Target], refused: Sequence[Refus
         for rule, pattern in (*wanted.ordered, *every)
         if rule in _KINDS and not any(matches(names, of_file(pattern)[1]) for names in named[rule])
     ]
+
+
+def _called(refused: Refusal) -> tuple[str, ...]:
+    return spellings(*refused.what.split(":", 1)) if ":" in refused.what else (refused.what,)
+
+
+def refused_as(pattern: str, refused: Sequence[Refusal]) -> list[Refusal]:
+    """Return what of that was refused which a pattern means."""
+    return [one for one in refused if matches(_called(one), pattern)]
 
 
 def still(missing: Sequence[Absent], wanted: Wanted, report: Report) -> list[Absent]:

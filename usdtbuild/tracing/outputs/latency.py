@@ -144,7 +144,7 @@ class Latency(Table):
         found = [target for target in self._targets if is_meant(target, pattern)]
         if self._targets and not found:
             names = tuple(sorted({title(target) for target in self._targets}))
-            raise AbsentError(str(Absent("-latency", pattern, names)))
+            raise AbsentError(str(Absent("-latency", pattern, names)), pattern)
         keys = self._key.split(",") if self._key else []
         places = {target.number: tuple(argument_index(target, name) for name in keys) for target in found}
         for target in found:
