@@ -356,6 +356,9 @@ def test_a_count_that_has_lost_hits_does_not_look_like_one() -> None:
     stream = io.StringIO()
     SummaryFile(stream, ".json").finish(report)
     assert [row["exact"] for row in json.loads(stream.getvalue())["counts"]] == [False, True]
+    damaged = io.StringIO()
+    SummaryFile(damaged, ".json").finish(report._replace(is_damaged=True))
+    assert [row["exact"] for row in json.loads(damaged.getvalue())["counts"]] == [False, False]
     assert counted(Count(io.StringIO()), report._replace(unfiltered=())) == ["20 server:t01", "10 server:t00"]
 
 

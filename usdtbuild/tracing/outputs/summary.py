@@ -58,11 +58,11 @@ class SummaryFile(Output):
 
     def finish(self, report: Report) -> None:
         """Write it: all targets, in their order, then all rows."""
-        unseen = report.unseen
+        unseen, damaged = report.unseen, report.is_damaged
         counts: list[dict[str, Any]] = [
             {
                 "probe": title(target), "kind": target.kind, "module": one_line(target.module.path), "hits": count,
-                "exact": report.is_exact(target.number) and target.title not in unseen,
+                "exact": report.is_exact(target.number) and target.title not in unseen and not damaged,
                 "lost": report.lost[target.number],
             }
             for count, target in zip(report.counts, report.targets)
