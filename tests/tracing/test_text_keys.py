@@ -291,7 +291,8 @@ def test_an_end_in_a_library_that_is_opened_later_finds_the_text_of_its_begin(
     words = *unprivileged, *TRACE, "-v", "--json", "--latency", "keys:begin", "keys:end", "--by", "name"
     done = run(*words, "--", program, tmp_path / "library.so")
     rows = json.loads(done.stdout)["rows"]
-    assert {row["key"]: row["pairs"] for row in rows} == {f'"/page/{number}"': 20_000 for number in range(3)}
+    pairs = {row["key"]: row["pairs"] for row in rows}
+    assert pairs == {f'"/page/{number}"': 20_000 for number in range(3)}, done.stdout + done.stderr
     assert "after the hit" not in done.stderr
 
 
