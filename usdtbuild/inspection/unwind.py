@@ -16,7 +16,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from ..machines import facts_of
-from ..machines.unwind_table import search_table
+from ..machines.unwind_table import RECORD, search_table
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..elf.image import Image
     from ..machines.calling import Calling
 
-_RECORD, _EXPRESSION = 1 << 16, 64  # bytes of one record, and of an expression, that are read, at most
+_EXPRESSION = 64  # bytes of one that are read, at most
 _MASK = (1 << 64) - 1
 # Rules that compute something, and whether that is where the register has been stored, or its value.
 _PLACES = {"OFFSET": True, "EXPRESSION": True, "VAL_OFFSET": False, "VAL_EXPRESSION": False}
@@ -99,7 +99,7 @@ class Rows:
         return self._known[record]
 
     def _piece(self, at: int) -> bytes:
-        return self._read(at, min(4 + self._number(at), _RECORD))
+        return self._read(at, min(4 + self._number(at), RECORD))
 
     def _number(self, at: int) -> int:
         return int(struct.unpack("<I", self._read(at, 4))[0])

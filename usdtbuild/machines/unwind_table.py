@@ -14,7 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_HEAD, _ENTRY = 12, 8
 RECORD = 1 << 16  # bytes of one record that are read, at most
 OMITTED, _INDIRECT, _PC_RELATIVE = 0xFF, 0x80, 0x10
 _FORMS = {0x2: "<H", 0x3: "<I", 0x4: "<Q", 0xA: "<h", 0xB: "<i", 0xC: "<q"}  # DW_EH_PE_*: the low four bits
@@ -25,19 +24,15 @@ def search_table(read: Callable[[int, int], bytes], header: int) -> tuple[list[i
 
     `read` returns what a little-endian file has at an address, or less; `header` is where .eh_frame_hdr is, 0: nowhere.
     """
-    raw = read(header + _HEAD, _ENTRY * _entries(read, header))
+    head = read(header, 12) if header else b""
+    # version 1, pointer (any), count udata4, table datarel sdata4: the one form that linkers write
+    if len(head) < 12 or head[0] != 1 or head[2:4] != b"\x03\x3b":
+        return [], []
+    (count,) = struct.unpack_from("<I", head, 8)
+    raw = read(header + 12, 8 * count)
     numbers = struct.unpack_from(f"<{len(raw) // 8 * 2}i", raw)
     pairs = sorted((header + a, header + b) for a, b in zip(numbers[::2], numbers[1::2]))
     return [start for start, _ in pairs], [record for _, record in pairs]
-
-
-def _entries(read: Callable[[int, int], bytes], header: int) -> int:
-    head = read(header, _HEAD) if header else b""
-    # version 1, pointer (any), count udata4, table datarel sdata4: the one form that linkers write
-    if len(head) < _HEAD or head[0] != 1 or head[2:4] != b"\x03\x3b":
-        return 0
-    count: int = struct.unpack_from("<I", head, 8)[0]
-    return count
 
 
 class Common(NamedTuple):

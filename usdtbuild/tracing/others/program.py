@@ -23,7 +23,7 @@ from ..patch.tables import MOST_WAITING
 from ..predicates import BEGIN, PROCESS, THREAD, TIME, Compare, Joined, NotHereError, Predicate, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ..plan import Plan
@@ -372,7 +372,11 @@ def _whether_at(sites: Sequence[tuple[int, bool]]) -> str:
     wanted = {address & _IN_PAGE for address, is_other in sites if not is_other} - others
     if not others:
         return "1 == 1"
-    return " || ".join(f'(reg("ip") & {_IN_PAGE}) == {one}' for one in sorted(wanted))
+    return _is_in_page_at(wanted)
+
+
+def _is_in_page_at(places: Iterable[int]) -> str:
+    return " || ".join(f'(reg("ip") & {_IN_PAGE}) == {one}' for one in sorted(places))
 
 
 def _places(sites: Sequence[Site]) -> Iterator[str]:
@@ -384,7 +388,7 @@ def _places(sites: Sequence[Site]) -> Iterator[str]:
     first, *others = sorted(known, key=lambda line: (-len(known[line]), line))
     yield first
     for line in others:
-        yield from _if(" || ".join(f'(reg("ip") & {_IN_PAGE}) == {one}' for one in sorted(known[line])), [line])
+        yield from _if(_is_in_page_at(known[line]), [line])
 
 
 def _at(number: str) -> str:

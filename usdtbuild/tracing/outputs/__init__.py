@@ -90,6 +90,30 @@ class Table(Output):
         return {}
 
 
+class Several(Output):
+    """What hands on to some tables what they need to know."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._tables, self.needs = tables, needs_of(tables)
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Hand the targets on."""
+        for one in self._tables:
+            one.start(targets)
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Hand hits on."""
+        for one in self._tables:
+            if one.needs != COUNTS:
+                one.events(events)
+
+    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
+        """Take what all hits have added up to."""
+        for one in self._tables:
+            if one.needs == KEYS:
+                one.tables(tables, passed)
+
+
 def needs_of(outputs: Sequence[Output]) -> str:
     """Return what is needed to satisfy all of some outputs."""
     needs = {output.needs for output in outputs}

@@ -8,55 +8,47 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 from ..measures import Tables
 from ..model import Event, Report, Target
-from . import COUNTS, KEYS, Output, Table, needs_of
+from . import Several, Table
 from .summary import summed_up
 from .values import title
 
 
-class Every(Output):
+class Every(Several):
     """Writes the tables that `make` makes, as text."""
 
     def __init__(self, stream: IO[str], make: Callable[[], Sequence[Table]]) -> None:
-        self._stream, self._parts, self._whole = stream, make(), make()
+        super().__init__(make())
+        self._stream, self._parts = stream, make()
+        self._interval = Several(self._parts)
         self._began: int | None = None
         for one in self._parts:
             one.renew()
-        self.needs = needs_of(self._whole)
 
     def start(self, targets: Sequence[Target]) -> None:
         """Hand the targets on."""
-        for one in (*self._parts, *self._whole):
-            one.start(targets)
+        self._interval.start(targets)
+        super().start(targets)
 
     def events(self, events: Sequence[Event]) -> None:
         """Hand hits on."""
-        for one in (*self._parts, *self._whole):
-            if one.needs != COUNTS:
-                one.events(events)
-
-    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
-        """Take what all hits have added up to."""
-        for one in self._whole:
-            if one.needs == KEYS:
-                one.tables(tables, passed)
+        self._interval.events(events)
+        super().events(events)
 
     def interval(self, report: Report, tables: Tables) -> None:
         """Show an interval: `report` is of its hits alone, and so is what they have added up to."""
-        for one in self._parts:
-            if one.needs == KEYS:
-                one.tables(tables, {})
+        self._interval.tables(tables, {})
         self._show(report, self._parts, is_total=False)
         for one in self._parts:
             one.renew()
 
     def finish(self, report: Report) -> None:
         """Show all hits."""
-        self._show(report, self._whole, is_total=True)
+        self._show(report, self._tables, is_total=True)
 
     def _show(self, report: Report, tables: Sequence[Table], *, is_total: bool) -> None:
         if self._began is None:

@@ -36,7 +36,10 @@ Slot = int | tuple[Value, ...]
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _ROWS = 20
 _MOST_WAITING = 1_000_000
-_LEFT = "an exception, longjmp or a return has ended them, or several are open at a time"
+_LEFT = (
+    "had no end, and their thread has begun again since at the same depth of its stack, or less deep: an exception,"
+    " longjmp or a return has ended them, or several are open at a time"
+)
 _BITS = 10  # durations are told apart to 1 part in 1024
 
 
@@ -357,8 +360,7 @@ class Latency(Table):
         still_open = self._open_elsewhere + sum(map(self._may_pass, waiting))
         ended = ("call", open_) if calls else ("begin", "had no end by the end of the trace")
         yield "begins_open", still_open, *ended
-        gone_on = "had no end, and their thread has begun again since at the same depth of its stack, or less deep"
-        yield "begins_left", self._left, "begin", f"{gone_on}: {_LEFT}"
+        yield "begins_left", self._left, "begin", _LEFT
         yield "ends_without_begin", self._without_begin, "end", "had no begin"
         keyless = f"had no value of {self._keys.shown or self._key}"
         yield "without_key", self._without_key, "pair" if self._by else "hit", keyless

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import IO, Any
 
 from ...text import one_line
-from ..measures import Tables
-from ..model import Event, Report, Target
-from . import COUNTS, KEYS, Output, Table, needs_of
+from ..model import Report
+from . import COUNTS, Several, Table
 from .rows import Row
 from .values import cell, title
 
@@ -32,29 +31,12 @@ def summed_up(tables: Sequence[Table], report: Report) -> dict[str, Any]:
     return {**found, "unpaired": dict(unpaired)} if unpaired else found
 
 
-class SummaryFile(Output):
+class SummaryFile(Several):
     """Writes a row for each target, and those of the tables."""
 
     def __init__(self, stream: IO[str], ending: str, tables: Sequence[Table] = ()) -> None:
+        super().__init__(tables)
         self._stream, self._ending = stream, ending
-        self._tables = [one for one in tables if one.needs != COUNTS]
-        self.needs = needs_of(self._tables)
-
-    def start(self, targets: Sequence[Target]) -> None:
-        """Hand the targets on."""
-        for one in self._tables:
-            one.start(targets)
-
-    def events(self, events: Sequence[Event]) -> None:
-        """Hand hits on."""
-        for one in self._tables:
-            one.events(events)
-
-    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
-        """Take what all hits have added up to."""
-        for one in self._tables:
-            if one.needs == KEYS:
-                one.tables(tables, passed)
 
     def finish(self, report: Report) -> None:
         """Write it: all targets, in their order, then all rows."""

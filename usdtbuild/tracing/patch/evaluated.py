@@ -144,8 +144,8 @@ def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Pred
                     apart=plan.apart)  # fmt: skip
     where = plan.where
     if where is not None and any(one.side for one in found) and not where.is_for(target):
-        where = where.part_for(target) if _is_split(plan) else None
-        if where is None:
+        where = where.part_for(target)
+        if where is None or not _is_split(plan):
             return False, [one._replace(tested=False) for one in found]
         found = [one._replace(partly=True) for one in found]
     return lower(where, target, operands, apart=plan.apart) if where is not None else True, found

@@ -57,7 +57,7 @@ _TOP = 1 << 63
 _UNPAIRED = struct.Struct("=6Q16x")
 _STACK = struct.Struct("=Q2040x")
 _STACKS, _OWN_STACKS = 1 << 10, 1 << 6
-_BEGIN = struct.Struct("=Q8xII")
+_BEGINS, _BEGIN = 16, struct.Struct("=Q8xII")  # where in a stack they are, and one
 MOST_WAITING = 64  # begins of a thread that are kept
 _SLOT = struct.Struct("=QQQQQ24x")
 _BUCKETS, _SLOTS = 256, 40
@@ -264,8 +264,9 @@ def read_pairs(data: mmap | bytes | bytearray, at: int, *, keyed: bool = False) 
         return found._replace(open=waiting)
     for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _ALL_STACKS])):
         if number := word & 0xFFFFFFFF:
-            room = data[at + index * _STACK.size + 16 :][: MOST_WAITING * _BEGIN.size]
-            more, gone_on = _waiting(list(_BEGIN.iter_unpack(room)), number)
+            begins = at + index * _STACK.size + _BEGINS
+            kept = _BEGIN.iter_unpack(data[begins : begins + MOST_WAITING * _BEGIN.size])
+            more, gone_on = _waiting(list(kept), number)
             waiting, left = waiting + more, left + gone_on
     return found._replace(open=waiting, left=left)
 
