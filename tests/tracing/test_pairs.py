@@ -578,6 +578,78 @@ def test_an_end_in_a_library_that_comes_later_finds_its_begin(
     assert "paired" not in done.stdout + done.stderr
 
 
+LOADING_THREADS = r"""
+#include "room.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+static int threads, turn;
+static void (*start)(int, int), (*done)(int, int);
+static void await(int which) { while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) < which) sched_yield(); }
+static void next(void) { __atomic_add_fetch(&turn, 1, __ATOMIC_RELEASE); }
+static void *calls(void *number) {
+    int kind = (int)(long)number;
+    await(kind);
+    START(kind, 0);
+    next();
+    await(2 * threads - 1 - kind);
+    done(kind, 0);
+    next();
+    await(2 * threads);
+    for (int i = 0; i < 10000; i++) {
+        if (i % 2) START(kind, i);
+        else start(kind, i);
+        if (i % 3) DONE(kind, i);
+        else done(kind, i);
+    }
+    return 0;
+}
+int main(int argc, char **argv) {
+    pthread_t each[64];
+    threads = atoi(argv[1]);
+    for (int opened = 0; opened < 2; opened++) {
+        void *library = dlopen(argv[2], RTLD_NOW);
+        start = (void (*)(int, int))dlsym(library, "start"), done = (void (*)(int, int))dlsym(library, "done");
+        start(63, 0), DONE(63, 0), START(63, 0), done(63, 0);
+        turn = 0;
+        for (long i = 0; i < threads; i++) pthread_create(&each[i], 0, calls, (void *)i);
+        for (long i = 0; i < threads; i++) pthread_join(each[i], 0);
+        dlclose(library);
+    }
+    return argc - 3;
+}
+"""
+
+
+@pytest.mark.parametrize("threads", [2, 19])
+@pytest.mark.parametrize("options", ["--by|kind", "--by|kind|--key|kind"])
+@pytest.mark.parametrize("first", ["program", "library"])
+def test_threads_that_end_in_a_library_that_comes_later_find_their_own_begins(
+    first: str, options: str, threads: int, program: Path, latency: Any, run: Any
+) -> None:
+    """In which order ever they come there, and how ever many tables have room there. Where begins wait, is what was
+    loaded first, and may go before the others."""
+    folder = program.parent
+    exported = "void start(int kind, int i) { START(kind, i); }\nvoid done(int kind, int i) { DONE(kind, i); }\n"
+    (folder / "both.c").write_text(f'#include "room.h"\n{exported}')
+    module = sys.executable, "-m", "usdtbuild"
+    run(*module, "cc", "--", "gcc", "-O2", "-fPIC", "-c", "both.c", cwd=folder)
+    run("gcc", "-shared", "both.o", "-o", "libboth.so", cwd=folder)
+    text = LOADING_THREADS
+    if first == "library":  # then the program has no probes of its own
+        calls = "#define START(kind, i) start(kind, i)\n#define DONE(kind, i) done(kind, i)\n"
+        text = text.replace('#include "room.h"\n', "").replace("static void await", calls + "static void await")
+    (folder / "threads.c").write_text(text)
+    run(*module, "cc", "--", "gcc", "-O2", "-c", "threads.c", cwd=folder)
+    run("gcc", "threads.o", "-ldl", "-pthread", "-o", f"threads-{first}", cwd=folder)
+    done = latency(options, threads, folder / "libboth.so", program=folder / f"threads-{first}", cwd=folder)
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {
+        **{str(kind): 20_002 for kind in range(threads)}, "63": 4
+    }, done.stdout + done.stderr  # fmt: skip
+    assert "paired" not in done.stdout + done.stderr
+
+
 ALONE = """
 #include <unistd.h>
 #include "alone.h"

@@ -72,6 +72,7 @@ class Process:
         # Where begins of pairs wait for their ends; 0: hits of pairs are recorded; None: there were none yet.
         self.pairs: int | None = parent.pairs if parent is not None else None
         self.pair_width: int = parent.pair_width if parent is not None else 0  # see `Plan`
+        self.pairing: patch.PatchEngine | None = parent.pairing if parent is not None else None  # has them there
         if parent is not None:  # forked: it has a copy of everything, armed like the first
             self.loader, self.notice = parent.loader, parent.notice
             self.modules = dict(parent.modules)
@@ -116,7 +117,7 @@ class Process:
         """A library that was between two addresses is gone."""
         if self.breakpoints is not None:
             self.breakpoints.forget(start, end)
-        self.engines = [one for one in self.engines if not one.forget(start, end)]
+        self.engines = [one for one in self.engines if not one.forget(start, end) or one is self.pairing]
 
     def is_armed_like(self, parent: Process) -> bool:
         """Whether all that is armed in the process that has forked this one is armed here. Raises OSError.
@@ -338,9 +339,10 @@ class Arming:
         others = tuple(one for one in plan.targets if one.number not in numbers)
         if not sided:
             return others
-        pairs = process.pairs
+        pairs, first = process.pairs, process.pairing
         width = process.pair_width if pairs else pair_width(plan.measures, sided, plan.string_size)
-        plan = plan._replace(targets=sided, pair_width=width)
+        waiting = first.layout.parts[0].shards if first is not None and first.layout is not None else None
+        plan = plan._replace(targets=sided, pair_width=width, pair_shards=waiting)
         reason = "" if pairs != 0 else "so are those before"
         if not all(self._is_evaluated_in_place(target, plan) for target in sided):
             reason = "arguments are"
@@ -354,10 +356,13 @@ class Arming:
             if not reason:
                 refused, reason = self._patch(process, plan._replace(pairs=pairs or 0), self._touched - _touched(sided))
                 self.tell_refusals(refused)
-            layout = process.engines[-1].layout if process.engines and not reason else None
+            made = process.engines[-1] if process.engines and not reason else None
+            layout = made.layout if made is not None else None
             process.pairs, process.pair_width = 0 if reason else pairs or (layout.pairs if layout else 0), width
-            if pairs and not reason:
-                process.engines[-1].paired_by = next(a for a in process.all_engines() if a.layout and a.layout.pairs)
+            if made is not None and first is not None:
+                made.paired_by = first
+            elif layout is not None and layout.pairs:
+                process.pairing = made
         if reason:
             if pairs:
                 text = "warning: some begins and ends are in different files, and can't be paired"

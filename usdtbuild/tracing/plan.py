@@ -14,6 +14,7 @@ from .measures import Measure
 from .model import STACK, STRING, Target
 from .own_returns import seen_alone
 from .patch.code import Shape
+from .patch.shards import Shards
 
 
 class Plan(NamedTuple):
@@ -21,13 +22,13 @@ class Plan(NamedTuple):
 
     `buffer_size` is how many bytes each ring of an engine that has rings may hold. `returns`: returns are watched too,
     so breakpoints may come where calls return to. `where`: only hits that pass it are counted or recorded. `measures`:
-    what is added up of them, too. `pairs`: where in the process begins of pairs wait already, 0 if nowhere, and
-    `pair_width` how many bytes the words of their keys may take, 0 where a key is one number. `whole`: texts are no
-    keys before the tracer has changed them. `last`: rings keep the last hits, up to what is waited for (`until`).
-    `patience`: for so many seconds a thread waits for room while nothing is read. `apart`: threads and processes have
-    other numbers where they run. `cut`: which calls are recorded; then `pairs` is where threads remember what is open.
-    `least`: so many ticks calls last at least, or aren't recorded, 0 if that isn't known there. `enough`: so many hits
-    are read, 0: all.
+    what is added up of them, too. `pairs`: where in the process begins of pairs wait already, 0 if nowhere,
+    `pair_shards`: the shards of threads there, and `pair_width`: how many bytes the words of their keys may take, 0
+    where a key is one number. `whole`: texts are no keys before the tracer has changed them. `last`: rings keep the
+    last hits, up to what is waited for (`until`). `patience`: for so many seconds a thread waits for room while nothing
+    is read. `apart`: threads and processes have other numbers where they run. `cut`: which calls are recorded; then
+    `pairs` is where threads remember what is open. `least`: so many ticks calls last at least, or aren't recorded, 0 if
+    that isn't known there. `enough`: so many hits are read, 0: all.
     """
 
     what: str
@@ -38,6 +39,7 @@ class Plan(NamedTuple):
     where: Filter | None = None
     measures: tuple[Measure, ...] = ()
     pairs: int = 0
+    pair_shards: Shards | None = None
     pair_width: int = 0
     whole: bool = False
     last: Last | None = None

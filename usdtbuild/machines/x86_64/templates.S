@@ -1351,21 +1351,23 @@ template place_by_frame
         lea     frame(%rbp), %rcx
 end place_by_frame
 
-        .macro  hit_of_pair side, own
-template \side\()_of_pair\own
-        .ifnb   \own
+        .macro  hit_of_pair side, way
+template \side\()_of_pair\way
+        .ifc    \way, _own
         mov     shard + 8(%rsp), %edx
         .endif
         mov     %rsi, %rdi
         movabs  $pairs, %rsi
-        call    \side\()_pair\own
-end \side\()_of_pair\own
+        call    \side\()_pair\way
+end \side\()_of_pair\way
         .endm
 
         hit_of_pair begin       # the key is in rax
         hit_of_pair begin, _own
+        hit_of_pair begin, _there       # where other code has begins wait
         hit_of_pair end         # equal: no pair; else the key is in rax, and the time that it took in rdi
         hit_of_pair end, _own
+        hit_of_pair end, _there
 
 template hold_key               # by which a pair's hits are told apart
         mov     %rax, HELD_KEY(%rsp)
@@ -1376,20 +1378,21 @@ template hashed_key
         call    hash_words
 end hashed_key
 
-        .macro  hit_of_keyed_pair side, own
-template \side\()_of_keyed_pair\own
-        .ifnb   \own
+        .macro  hit_of_keyed_pair side, way
+template \side\()_of_keyed_pair\way
+        .ifc    \way, _own
         mov     shard + 8(%rsp), %ecx
         .endif
         mov     HELD_KEY(%rsp), %rdx
         mov     %rsi, %rdi
         movabs  $pairs, %rsi
-        call    \side\()_keyed\own
-end \side\()_of_keyed_pair\own
+        call    \side\()_keyed\way
+end \side\()_of_keyed_pair\way
         .endm
 
         hit_of_keyed_pair begin
         hit_of_keyed_pair begin, _own
+        hit_of_keyed_pair begin, _there
         hit_of_keyed_pair end   # results as `end_of_pair`
 
 template count_unkeyed
@@ -1645,6 +1648,26 @@ end end_pair\own
 
         end_pair , lock
         end_pair _own
+
+# Do something with the shard that this thread has in the code that has begins wait, if it has one there; registers as
+# for what is done.
+        .macro  there what, shard
+template \what\()_there
+        push    %rax
+        push    %rcx
+        call    find_shard_there
+        pop     %rcx
+        jz      1f
+        mov     %eax, %\shard
+        pop     %rax
+        jmp     own_way
+1:      pop     %rax
+        jmp     common_way
+end \what\()_there
+        .endm
+
+        there   pair, edx
+        there   keyed, ecx
 
 # -- pairs by a key, of any two threads of a process --------------------------------------------------------------------
 

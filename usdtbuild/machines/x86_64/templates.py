@@ -878,6 +878,10 @@ TEMPLATES = {
         (Hole(3, "signed 32", "shard", 8),
          Hole(12, "64", "pairs", 0),
          Hole(21, "distance", "begin_pair_own", -4),)),
+    "begin_of_pair_there": Template(
+        b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
+        (Hole(5, "64", "pairs", 0),
+         Hole(14, "distance", "begin_pair_there", -4),)),
     "end_of_pair": Template(
         b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
         (Hole(5, "64", "pairs", 0),
@@ -888,6 +892,10 @@ TEMPLATES = {
         (Hole(3, "signed 32", "shard", 8),
          Hole(12, "64", "pairs", 0),
          Hole(21, "distance", "end_pair_own", -4),)),
+    "end_of_pair_there": Template(
+        b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
+        (Hole(5, "64", "pairs", 0),
+         Hole(14, "distance", "end_pair_there", -4),)),
     "hold_key": Template(b"\x48\x89\x84\x24\x40\x01\x00\x00"),
     "hashed_key": Template(
         b"\x48\x8d\x7c\x24\x28\xe8\x00\x00\x00\x00",
@@ -903,6 +911,11 @@ TEMPLATES = {
         (Hole(3, "signed 32", "shard", 8),
          Hole(20, "64", "pairs", 0),
          Hole(29, "distance", "begin_keyed_own", -4),)),
+    "begin_of_keyed_pair_there": Template(
+        b"\x48\x8b\x94\x24\x40\x01\x00\x00\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00"
+        b"\x00\x00",
+        (Hole(13, "64", "pairs", 0),
+         Hole(22, "distance", "begin_keyed_there", -4),)),
     "end_of_keyed_pair": Template(
         b"\x48\x8b\x94\x24\x40\x01\x00\x00\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00"
         b"\x00\x00",
@@ -972,6 +985,16 @@ TEMPLATES = {
         b"\xb8\xfe\xff\xff\xf0\x48\xff\x46\x08\xeb\x1f\x48\x8b\x54\x24\x10\x48\xf7\xd2\x48\xc1\xea\x3d\xf7"
         b"\xc2\x05\x00\x00\x00\x74\x06\xf0\x48\xff\x06\xeb\x05\xf0\x48\xff\x46\x20\x48\x83\xc4\x18\x39\xc0"
         b"\x41\x5a\x41\x59\x41\x58\x48\x8d\x64\x24\x08\xc3"),
+    "pair_there": Template(
+        b"\x50\x51\xe8\x00\x00\x00\x00\x59\x74\x08\x89\xc2\x58\xe9\x00\x00\x00\x00\x58\xe9\x00\x00\x00\x00",
+        (Hole(3, "distance", "find_shard_there", -4),
+         Hole(14, "distance", "own_way", -4),
+         Hole(20, "distance", "common_way", -4),)),
+    "keyed_there": Template(
+        b"\x50\x51\xe8\x00\x00\x00\x00\x59\x74\x08\x89\xc1\x58\xe9\x00\x00\x00\x00\x58\xe9\x00\x00\x00\x00",
+        (Hole(3, "distance", "find_shard_there", -4),
+         Hole(14, "distance", "own_way", -4),
+         Hole(20, "distance", "common_way", -4),)),
     "begin_keyed": Template(
         b"\x41\x50\x41\x51\x41\x52\x41\x53\x41\x54\x57\x50\x49\x89\xd0\xe8\x00\x00\x00\x00\x41\x89\xc3\x4c"
         b"\x89\xd8\x48\xc1\xe0\x20\x4c\x31\xc0\x49\xb9\x15\x7c\x4a\x7f\xb9\x79\x37\x9e\x4c\x0f\xaf\xc8\x49"

@@ -105,7 +105,8 @@ class Action(NamedTuple):
 
     A hit of a pair is counted in any case, and what the predicate says is kept with it; `pairs` is where. With `shards`
     a thread adds to its own, if it has one. `pushed`: the program's own stack pointer is so much further up than ours,
-    before anything is saved; `around` is the function around, `is_apart`: an end is in another one than begins.
+    before anything is saved; `around` is the function around, `is_apart`: an end is in another one than begins. Where
+    begins wait in another engine's memory, `there` is what routines end with that find them.
     """
 
     predicate: Predicate
@@ -117,6 +118,7 @@ class Action(NamedTuple):
     pushed: int = 0
     around: Around = Around()
     is_apart: bool = False
+    there: str | None = None
 
 
 Function = tuple[str, int]  # in which file, and where in that
@@ -182,7 +184,8 @@ def ending(words: Words) -> Callable[[Code, Keeping], None]:
 
 
 ROUTINES_SIZE = 8192  # at most
-OWN = "_own"  # what templates and routines end with that are for a thread's own shard
+# What templates and routines end with that are for a thread's own shard, and for the one that it has in another engine.
+OWN, THERE = "_own", "_there"
 _KEY_ROOM = 288  # bytes on the stack for a key of several words
 _SHARD_ROOM = 16  # above that, for where a thread's shard is
 _PLACES = {"table", "keys"}  # holes for addresses that are in each shard
@@ -190,9 +193,10 @@ _PLACES = {"table", "keys"}  # holes for addresses that are in each shard
 
 def routines(
     words: Words, at: int, pid_cell: int, tid_offset: int | None, string_size: int = 64, known: Known = NONE_KNOWN,
-    shards: Shards | None = None,
+    shards: Shards | None = None, waiting: Shards | None = None,
 ) -> tuple[bytes, Routines]:  # fmt: skip
-    """Return the routines that trampolines need which try hits and add them up; see `code.routines`."""
+    """Return the routines that trampolines need which try hits and add them up; see `code.routines`. `waiting` are the
+    shards of threads where begins of pairs wait."""
     made, calls = Code(words.templates, at), {}
     alone = ["probe", "begins", "count_in_cell", "hash_words"]
     alone += (f"{what}_{bits}" for what in ("find", "find_wide") for bits in (8, 12))
@@ -213,11 +217,16 @@ def routines(
     made.pad(words.fill, 16)
     alone = ["begin_pair", "end_pair", "begin_keyed"]
     chosen = {name: name for name in (*alone, "end_keyed", "add_text")}
-    if shards is not None:  # who ends may not know which thread has begun
+    if waiting is not None:  # who ends may not know which thread has begun
+        holes |= waiting.holes()
         chosen |= {**{name + OWN: name + OWN for name in alone}, "end_keyed": "end_keyed" + OWN}
+        if waiting is not shards:
+            chosen |= {"find_shard" + THERE: "find_shard"}
+            chosen |= {name + THERE: name.split("_")[1] + THERE for name in alone}
     for name, template in chosen.items():
         calls[name] = made.here
-        made.add(words.named(template), **holes, **calls)
+        common, own = (calls.get(name.removesuffix(THERE) + way, 0) for way in ("", OWN))
+        made.add(words.named(template), **holes, **calls, common_way=common, own_way=own)
         made.pad(words.fill, 16)
     return made.packed(**words.numbers), calls
 
@@ -540,7 +549,8 @@ class _Sums(_Tests):
         if tally.keys:
             self._pair_key(tally, pairs + tables.PAIRS_SIZE)
         made.label(self._named("keyed"))
-        way = "" if kind and tally.side == END else self._way
+        way = self._way if self.action.there is None else self.action.there
+        way = "" if kind and tally.side == END else way
         if not kind:
             made.add("place_by_frame" if self.action.around.by_frame else "place_by_stack")
         made.add(f"{tally.side}_of_{kind}pair{way}", pairs=pairs, shard=self._shard())

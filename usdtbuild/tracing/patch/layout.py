@@ -19,7 +19,7 @@ from ..stacks import BEHIND
 from . import code, evaluated, shards, tables
 from .calls import Rows, chooses
 from .calls import size as remembered
-from .evaluated import Action, asked, awaited, functions_of_begins, is_apart
+from .evaluated import THERE, Action, asked, awaited, functions_of_begins, is_apart
 from .forms import JUMP_SIZE, STEP, Form, Padded, behind_leads, leads_of, steps_of
 from .rings import SiteSpec, string_places
 from .slots import Load
@@ -103,7 +103,7 @@ def build(
         wish = wish._replace(left=own_shards.left) if wish is not None and own_shards is not None else None
         places_of = rings, pid_cell, pairs
         text, calls = _routines(machine, plan, start, shape, places_of, tid_offset, _file_known(known, group, mapped),
-                                own_shards)  # fmt: skip
+                                (own_shards, plan.pair_shards if plan.pairs else own_shards))  # fmt: skip
         for index, spot in enumerate(group):
             placed = machine.place(spot, start + len(text))
             if isinstance(placed, str):
@@ -144,10 +144,10 @@ def _shards(
 
 def _routines(
     machine: Machine, plan: Plan, start: int, shape: Shape, places: tuple[int, int, int], tid_offset: int | None,
-    known: Known, own: Shards | None,
+    known: Known, own: tuple[Shards | None, Shards | None],
 ) -> tuple[bytearray, Routines]:  # fmt: skip
     """Return what trampolines call, to stand at an address; `places` are those of the rings, of the cell of the
-    process' number, and of what threads remember."""
+    process' number, and of what threads remember, `own` shards of what is counted, and where begins wait."""
     rings, pid_cell, remembered_at = places
     text = bytearray()
     calls: Routines = {}
@@ -163,9 +163,9 @@ def _routines(
     if plan.what != COUNT:
         add(machine.routines(start, shape, rings, pid_cell, tid_offset, known))
     if plan.evaluates:
-        add(evaluated.routines(machine.words(), here(), pid_cell, tid_offset, plan.string_size, known, own))
-    elif own is not None:
-        add(machine.count_routines(here(), own))
+        add(evaluated.routines(machine.words(), here(), pid_cell, tid_offset, plan.string_size, known, *own))
+    elif own[0] is not None:
+        add(machine.count_routines(here(), own[0]))
     if chooses(plan):
         add(machine.choosing_routines(here(), plan, remembered_at, pid_cell, tid_offset, calls))
     return text, calls
@@ -215,8 +215,9 @@ def _trampoline(
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
     predicate, found = asked(plan, spot.target, operands)
     to = [(tally, counts[1].get(tally.measure, 0)) for tally in found]
+    there = None if not plan.pairs else THERE if plan.pair_shards is not None else ""
     action = Action(predicate, operands, counts[0], to, counts[2], counts[3], _pushed(spot), spot.site.around,
-                    counts[4])  # fmt: skip
+                    counts[4], there)  # fmt: skip
     if plan.what == COUNT:
         return evaluated.trampoline(machine.words(), at, action, calls, back)
     gate = evaluated.gate(machine.words(), at, action, calls, back)

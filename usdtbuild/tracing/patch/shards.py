@@ -12,7 +12,9 @@ finds its own number. Threads with the same number in one process are one after 
 other is done (vfork). A program that lets two run at once with the same thread pointer, by clone(2) without
 CLONE_SETTLS, may lose counts; none is known. Neither does a thread stand within an addition when it forks, unless in a
 handler of a signal that came there. What else is a thread's own goes by the number of its shard: where its pairs of
-hits wait, and, for the first few, where begins of pairs by a key do (`tables`).
+hits wait, and, for the first few, where begins of pairs by a key do (`tables`). Each engine has owners of its own, so a
+thread may have another number, or none, in that of a library that comes later: for pairs the one counts that it has
+where the begins wait.
 
 How many shards are left is a word in the memory that all processes of a trace write to. It says at most what number the
 next one has, and a number that never was is none: a child with fewer rights can't send another one's counts elsewhere.
