@@ -75,6 +75,7 @@ static void deep(int depth) {
     if (depth) deep(depth - 1);
     DONE(9, 0);
 }
+static void *begins_only(void *unused) { START(8, 0); return unused; }
 static _Atomic int begun, ended;
 static void *ends_what_another_begins(void *unused) {
     while (ended < rounds) if (ended < begun) { DONE(ended, 0); ended++; }
@@ -117,6 +118,12 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "come and go")) {
         int many = threads;
         for (threads = 1; many > 1; many--) all();
+    } else if (!strcmp(what, "end open")) {
+        pthread_t made;
+        for (int i = 0; i < 3000; i++) {
+            pthread_create(&made, 0, begins_only, 0);
+            pthread_join(made, 0);
+        }
     } else if (!strcmp(what, "overwrite"))
         printf("overwritten %d\n", overwrite(300, again));
     all();
@@ -531,6 +538,17 @@ def test_more_threads_than_there_is_room_for_come_and_go(latency: Any) -> None:
         "0": 12_000, "1": 9_000, "2": 6_000, "3": 3_000
     }  # fmt: skip
     assert "paired" not in done.stdout
+
+
+@pytest.mark.parametrize("options", ["--by|kind", "--count|--by|kind"])
+def test_threads_that_end_with_begins_open_take_no_room_from_others(options: str, latency: Any) -> None:
+    done = latency(options, 4000, 2, "end open")
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {
+        "0": 8_000, "1": 6_000, "2": 4_000, "3": 2_000
+    }  # fmt: skip
+    assert [one.strip() for one in done.stdout.splitlines() if "paired" in one] == [
+        "not paired: 3000 begins had no end by the end of the trace"
+    ]
 
 
 def test_what_a_program_writes_over_its_pairs_does_no_harm_to_itself_or_the_tracer(latency: Any) -> None:

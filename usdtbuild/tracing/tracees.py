@@ -98,6 +98,7 @@ class Tracees:
         self.processes: set[int] = set()  # all that ever were among them
         self.ended: dict[int, int] = {}  # processes that ended, and how
         self.names: dict[int, str] = {}  # threads that have ended
+        self.gone: list[int] = []  # those that have since somebody has emptied this
         self.unseen: list[ptrace.Stop] = []  # what happened while something else was waited for
         self.astray: Callable[[Thread], bool] = lambda _: False  # whether a fault is due to us, and made good by now
         self.tells: Callable[[Thread], bool] = lambda _: False  # whether it has stopped to tell us something
@@ -225,6 +226,7 @@ class Tracees:
     def forget(self, tid: int, code: int) -> None:
         """A thread has ended."""
         self.names.setdefault(tid, "")
+        self.gone.append(tid)
         thread = self.threads.pop(tid, None)
         if thread is not None and tid == thread.pid:
             self.ended[tid] = code

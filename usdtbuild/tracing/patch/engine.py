@@ -88,6 +88,7 @@ class PatchEngine:
         self.changes: Changes | None = None
         self._counts: Counts | None = None
         self._totals, self._tables = Totals({}, {}), Tables()  # once it is retired
+        self._ended = 0, 0  # begins of threads that have ended, see `tables.give_back`
         arguments = [len(target.arguments) for target in plan.targets]
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
         # Bytes that each ring should have, and how many it has.
@@ -337,9 +338,22 @@ class PatchEngine:
         for measure in self.plan.measures if self.layout.pairs else ():
             at = self.mapping.file_offset(self.layout.pairs)
             unpaired = tables.read_pairs(self.shared.data, at, keyed=bool(measure.key))
+            unpaired = unpaired._replace(open=unpaired.open + self._ended[0], left=unpaired.left + self._ended[1])
             found[ALL, measure] = Table({}, Cell(), unpaired, clock.since(self._begun)[1])
         self.plausible.tables(found.values())
         return found
+
+    def give_back(self, threads: Collection[int]) -> None:
+        """Let others have the room where begins of pairs of threads that have ended wait. In a container they have
+        other numbers, which nobody knows any more."""
+        layout, plan = self.layout, self.plan
+        if self.shared is None or layout is None or not layout.pairs or plan.apart or not plan.measures:
+            return
+        if any(measure.pair and not measure.key for measure in plan.measures):
+            at = self.mapping.file_offset(layout.pairs)
+            for thread in threads:
+                more = tables.give_back(self.shared.data, at, thread)
+                self._ended = self._ended[0] + more[0], self._ended[1] + more[1]
 
     # -- putting back ------------------------------------------------------------------------------------------------
 

@@ -56,7 +56,8 @@ _CLASSES = struct.Struct("=1024Q")
 _TOP = 1 << 63
 _UNPAIRED = struct.Struct("=6Q16x")
 _STACK = struct.Struct("=Q2040x")
-_STACKS, _OWN_STACKS = 1 << 10, 1 << 6
+_STACKS_BITS, _SEARCH, _SPREAD = 10, 64, 0x9E3779B97F4A7C15  # as the machines' `find_stack` has them
+_STACKS, _OWN_STACKS = 1 << _STACKS_BITS, 1 << 6
 _BEGINS, _BEGIN = 16, struct.Struct("=Q8xII")  # where in a stack they are, and one
 MOST_WAITING = 64  # begins of a thread that are kept
 _SLOT = struct.Struct("=QQQQQ24x")
@@ -263,12 +264,31 @@ def read_pairs(data: mmap | bytes | bytearray, at: int, *, keyed: bool = False) 
             waiting += sum(map(_counts, begun)) + sum(time & _WAITS > 0 and _counts(time) for time in pieces)
         return found._replace(open=waiting)
     for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _ALL_STACKS])):
-        if number := word & 0xFFFFFFFF:
-            begins = at + index * _STACK.size + _BEGINS
-            kept = _BEGIN.iter_unpack(data[begins : begins + MOST_WAITING * _BEGIN.size])
-            more, gone_on = _waiting(list(kept), number)
-            waiting, left = waiting + more, left + gone_on
+        more, gone_on = _of_stack(data, at + index * _STACK.size, word)
+        waiting, left = waiting + more, left + gone_on
     return found._replace(open=waiting, left=left)
+
+
+def give_back(data: mmap | bytearray, at: int, thread: int) -> tuple[int, int]:
+    """Let others have the stack of a thread that has ended, of those at an offset; return what `_waiting` says of it.
+
+    The word keeps the thread's number, so that a search goes on behind it, and nobody waits there any more."""
+    at += _UNPAIRED.size
+    first = (thread << 32) * _SPREAD % (1 << 64) >> 64 - _STACKS_BITS
+    for number in range(first, first + _SEARCH):
+        start = at + number % _STACKS * _STACK.size
+        (word,) = _STACK.unpack_from(data, start)
+        if word >> 32 == thread or not word:
+            found = _of_stack(data, start, word)
+            if word & 0xFFFFFFFF:
+                struct.pack_into("=Q", data, start, thread << 32)
+            return found
+    return 0, 0
+
+
+def _of_stack(data: mmap | bytes | bytearray, start: int, word: int) -> tuple[int, int]:
+    kept = data[start + _BEGINS : start + _BEGINS + MOST_WAITING * _BEGIN.size]
+    return _waiting(list(_BEGIN.iter_unpack(kept)), number) if (number := word & 0xFFFFFFFF) else (0, 0)
 
 
 def _waiting(kept: Sequence[tuple[int, int, int]], number: int) -> tuple[int, int]:
