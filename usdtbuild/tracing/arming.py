@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .loader import Loader
     from .others.bpftrace import Kernel
     from .owner import Owner
+    from .patch.begins import Begins
     from .patch.layout import Layout
     from .tracees import Tracees
 
@@ -72,7 +73,7 @@ class Process:
         # Where begins of pairs wait for their ends; 0: hits of pairs are recorded; None: there were none yet.
         self.pairs: int | None = parent.pairs if parent is not None else None
         self.pair_width: int = parent.pair_width if parent is not None else 0  # see `Plan`
-        self.pairing: patch.PatchEngine | None = parent.pairing if parent is not None else None  # has them there
+        self.begins: Begins | None = parent.begins if parent is not None else None  # those there
         if parent is not None:  # forked: it has a copy of everything, armed like the first
             self.loader, self.notice = parent.loader, parent.notice
             self.modules = dict(parent.modules)
@@ -117,7 +118,7 @@ class Process:
         """A library that was between two addresses is gone."""
         if self.breakpoints is not None:
             self.breakpoints.forget(start, end)
-        self.engines = [one for one in self.engines if not one.forget(start, end) or one is self.pairing]
+        self.engines = [one for one in self.engines if not one.forget(start, end)]
 
     def is_armed_like(self, parent: Process) -> bool:
         """Whether all that is armed in the process that has forked this one is armed here. Raises OSError.
@@ -339,10 +340,9 @@ class Arming:
         others = tuple(one for one in plan.targets if one.number not in numbers)
         if not sided:
             return others
-        pairs, first = process.pairs, process.pairing
+        pairs, first = process.pairs, process.begins
         width = process.pair_width if pairs else pair_width(plan.measures, sided, plan.string_size)
-        waiting = first.layout.parts[0].shards if first is not None and first.layout is not None else None
-        plan = plan._replace(targets=sided, pair_width=width, pair_shards=waiting)
+        plan = plan._replace(targets=sided, pair_width=width, pair_shards=first.shards if first is not None else None)
         reason = "" if pairs != 0 else "so are those before"
         if not all(self._is_evaluated_in_place(target, plan) for target in sided):
             reason = "arguments are"
@@ -357,12 +357,10 @@ class Arming:
                 refused, reason = self._patch(process, plan._replace(pairs=pairs or 0), self._touched - _touched(sided))
                 self.tell_refusals(refused)
             made = process.engines[-1] if process.engines and not reason else None
-            layout = made.layout if made is not None else None
-            process.pairs, process.pair_width = 0 if reason else pairs or (layout.pairs if layout else 0), width
-            if made is not None and first is not None:
-                made.paired_by = first
-            elif layout is not None and layout.pairs:
-                process.pairing = made
+            process.pairs, process.pair_width = 0, width
+            if made is not None and made.layout is not None:
+                process.pairs = pairs or made.layout.pairs
+                process.begins = made.begins = first or made.begins
         if reason:
             if pairs:
                 text = "warning: some begins and ends are in different files, and can't be paired"

@@ -61,7 +61,10 @@ class Processes:
         return self.chosen.are_there()
 
     def _bury(self) -> None:
-        """Forget processes that have ended; their numbers may soon be others'."""
+        """Forget threads and processes that have ended; their numbers may soon be others'."""
+        gone, self.tracees.gone = self.tracees.gone, []
+        for begins in {one.begins for _, one in self.arming.engines() if one.begins is not None} if gone else ():
+            begins.give_back(one for one in gone if one not in self.tracees.threads)
         while self.tracees.ended:
             pid, code = self.tracees.ended.popitem()
             KEEPER.gone(pid)

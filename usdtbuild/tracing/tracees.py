@@ -181,13 +181,11 @@ class Tracees:
     def has_stopped(self, thread: Thread, deadline: float | None = None) -> bool:
         """Wait for one thread; return whether it stands (or has ended)."""
         stop = ptrace.awaited(thread.tid, deadline or time.monotonic() + _PATIENCE, ptrace.look)
-        if stop is None:
-            return False
-        if stop.exited is not None:
+        if stop is not None and stop.exited is not None:
             self.forget(thread.tid, stop.exited)
-        else:
+        elif stop is not None:
             self.note(thread, stop)
-        return True
+        return stop is not None
 
     def let_borrower_go(self, thread: Thread) -> None:
         """Let the child of a vfork run that a thread waits for, from where the kernel has stopped it for us."""

@@ -297,9 +297,6 @@ class Worker:
         """Do all that is due now; return whether anything had stopped."""
         self.processes.take_next()
         busy = self._stops() or self.processes.chosen.pending
-        gone, self.tracees.gone = self.tracees.gone, []
-        for _, engine in self.processes.arming.engines() if gone else ():
-            engine.give_back([one for one in gone if one not in self.tracees.threads])
         if time.monotonic() >= self._next_tick:
             self.tick()
             self._listen()

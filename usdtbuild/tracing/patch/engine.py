@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from os import getpid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import clock, hosts, ptrace
 from ..containers import number_inside
@@ -17,11 +17,12 @@ from ..errors import ProgramGoneError, TracerError
 from ..heap import heap_of
 from ..hosts import HOST
 from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
-from ..measures import ALL, Cell, Table, Tables
+from ..measures import Cell, Table, Tables
 from ..model import COUNT, LIBRARIES, STRING, Refusal, Totals
 from ..running import status_field
 from ..spare import spare_memory
-from . import again, calls, code, journal, layout, leftovers, machine, tables, way_back
+from . import again, calls, code, journal, layout, leftovers, machine, way_back
+from .begins import Begins
 from .changes import Changes, clean_up, earlier_mirrors
 from .counts import Counts
 from .injection import NAME_IN_MAPS, borrow
@@ -35,14 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterator, Sequence
 
     from ..maps import Area
-    from ..measures import Key
     from ..plan import Plan
     from ..tracees import Thread, Tracees
     from .changes import Stretch
     from .injection import Shared
     from .layout import Layout
     from .rings import Write
-    from .tables import Place
     from .way_back import Gate
 
 
@@ -88,7 +87,6 @@ class PatchEngine:
         self.changes: Changes | None = None
         self._counts: Counts | None = None
         self._totals, self._tables = Totals({}, {}), Tables()  # once it is retired
-        self._ended = 0, 0  # begins of threads that have ended, see `tables.give_back`
         arguments = [len(target.arguments) for target in plan.targets]
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
         # Bytes that each ring should have, and how many it has.
@@ -97,7 +95,7 @@ class PatchEngine:
         self.shape = plan.shaped(shape_for(arguments, strings, plan.string_size, self.buffer_size, plan.stack))
         self.first, self.is_short = FIRST, False  # bytes of each ring with memory from the start; they should be more
         self._unused: list[tuple[int, int]] = []  # what earlier traces have left that goes now
-        self.paired_by, self.pair_keys = self, list[Any]()  # where begins of pairs wait, and their keys
+        self.begins: Begins | None = None  # where begins of pairs wait, here or in another engine's memory
         self._limited = self._over = False  # over: the rings take the place of an earlier trace's
         self.dropped = self.waited = 0  # records in damaged rings, and ticks that threads have waited for room
         self._begun, self.plausible, self._open = clock.now(), Plausible(), calls.LeftOpen(plan, self.shape.slot)
@@ -127,7 +125,9 @@ class PatchEngine:
         with self._all_standing():
             refusals += self._arm(memory)
         assert self.layout is not None
-        self._open.begin(self.shared, self.layout.pairs and self.mapping.file_offset(self.layout.pairs))
+        pairs = self.layout.pairs and self.mapping.file_offset(self.layout.pairs)
+        self._open.begin(self.shared, pairs)
+        self.begins = Begins(self.shared, pairs, self.plan, self.layout) if pairs and self.shared is not None else None
         return refusals
 
     def _prepared(self, memory: Memory) -> tuple[list[Refusal], _Prepared | None]:
@@ -285,10 +285,10 @@ class PatchEngine:
 
     def forget(self, start: int, end: int) -> bool:
         """A library that was between two addresses is gone, and with it what was changed in it; return whether that was
-        all."""
+        all, and nothing is in our memory that others need."""
         if self.changes is not None:
             self.changes.forget(start, end)
-        return not self.armed()
+        return not (self.armed() or (self.layout and self.layout.pairs))
 
     def armed(self) -> list[tuple[int, bytes]]:
         """Return where its changes begin that are in force, and their first bytes; all were made at once, while all
@@ -332,28 +332,13 @@ class PatchEngine:
             return self._tables
         found: Tables = {}
         for place in self.layout.tables:  # of one target there may be several, in code that is far apart
-            keys = _pair_keys(self.paired_by, place) if place.width and place.measure.pair else ()
+            keys = self.begins.keys(place) if self.begins and place.width and place.measure.pair else ()
             key = place.target, place.measure
             found[key] = found.get(key, Table({}, Cell())).plus(self._counts.table(place, keys, self._writers))
-        for measure in self.plan.measures if self.layout.pairs else ():
-            at = self.mapping.file_offset(self.layout.pairs)
-            unpaired = tables.read_pairs(self.shared.data, at, keyed=bool(measure.key))
-            unpaired = unpaired._replace(open=unpaired.open + self._ended[0], left=unpaired.left + self._ended[1])
-            found[ALL, measure] = Table({}, Cell(), unpaired, clock.since(self._begun)[1])
+        if self.begins is not None and self.layout.pairs:
+            found |= self.begins.unpaired(self.plan.measures, clock.since(self._begun)[1])
         self.plausible.tables(found.values())
         return found
-
-    def give_back(self, threads: Collection[int]) -> None:
-        """Let others have the room where begins of pairs of threads that have ended wait. In a container they have
-        other numbers, which nobody knows any more."""
-        layout, plan = self.layout, self.plan
-        if self.shared is None or layout is None or not layout.pairs or plan.apart or not plan.measures:
-            return
-        if any(measure.pair and not measure.key for measure in plan.measures):
-            at = self.mapping.file_offset(layout.pairs)
-            for thread in threads:
-                more = tables.give_back(self.shared.data, at, thread)
-                self._ended = self._ended[0] + more[0], self._ended[1] + more[1]
 
     # -- putting back ------------------------------------------------------------------------------------------------
 
@@ -385,14 +370,6 @@ class PatchEngine:
         if self.shared is not None:
             self.shared.close()
             self.shared = None
-
-
-def _pair_keys(engine: PatchEngine, place: Place) -> Sequence[Key]:
-    """Return the keys that pairs are told apart by, where they are several words: they stand where begins wait."""
-    if engine.shared is not None and engine.layout is not None:
-        at = engine.mapping.file_offset(engine.layout.pairs) + tables.PAIRS_SIZE
-        engine.pair_keys = tables.read_keys(engine.shared.data, at, place)
-    return engine.pair_keys
 
 
 def _affordable(buffer_size: int, pid: int, keeps: bool) -> int:
