@@ -83,9 +83,11 @@ def target_of(operands: Sequence[Operand], kinds: Sequence[str] = ()) -> Target:
 
 
 class Machine:
-    """Runs trampolines in this process, for threads that count together or, with `own`, each on their own."""
+    """Runs trampolines in this process, for threads that count together or, with `own`, each on their own.
 
-    def __init__(self, library: Path, *, own: bool) -> None:
+    With `elsewhere` begins wait where a thread has a shard of another number."""
+
+    def __init__(self, library: Path, *, own: bool, elsewhere: bool = False) -> None:
         loaded = ctypes.CDLL(str(library))
         self.library = Library(library.parent, STRING_SIZE)
         self._run = loaded.run_code
@@ -104,9 +106,14 @@ class Machine:
             assert known is not None
             self.memory[8224:8232] = struct.pack("<Q", 1)
             self.shards = Shards(self.at + 10240, known, self.at + 8224, 1, BLOCK, 0)
+        self.there, waiting = None, self.shards
+        if elsewhere:
+            assert known is not None
+            self.memory[8232:8240] = struct.pack("<Q", 5)
+            self.there, waiting = evaluated.THERE, Shards(self.at + 14336, known, self.at + 8232, 7, BLOCK, 0)
         self.counted_at = BLOCK * own
         made, self.calls = evaluated.routines(
-            x86_64.WORDS, self.at, self.at + 8208, None, STRING_SIZE, shards=self.shards
+            x86_64.WORDS, self.at, self.at + 8208, None, STRING_SIZE, shards=self.shards, waiting=waiting
         )
         assert len(made) <= evaluated.ROUTINES_SIZE
         self.memory[: len(made)] = made
@@ -142,7 +149,7 @@ class Machine:
 
     def action(self, *words: Any) -> evaluated.Action:
         """Return what a trampoline does."""
-        return evaluated.Action(*words)._replace(shards=self.shards)
+        return evaluated.Action(*words)._replace(shards=self.shards, there=self.there)
 
     def runs(self, trampoline: Callable[[int, Routines, int, Back], bytes], state: Sequence[int]) -> int:
         """Run a trampoline with registers, stack and red zone; return how often it has counted. All else stays as it
@@ -168,7 +175,7 @@ def machine(request: Any, tmp_path_factory: pytest.TempPathFactory, need: Callab
     library = tmp_path_factory.mktemp("run") / "run_code.so"
     source = Path(__file__).parent / "sources" / "run_code.S"
     subprocess.run([need("gcc"), "-shared", "-nostdlib", source, "-o", library], check=True)
-    return Machine(library, own=request.param == "own")
+    return Machine(library, own="own" in request.param, elsewhere="elsewhere" in request.param)
 
 
 def value_of(operand: Operand, state: Sequence[int], machine: Machine, kind: str = INTEGER) -> Value:
@@ -586,6 +593,7 @@ def test_a_full_table_counts_the_rest_together(classes: bool, room: int, machine
     assert set(found.cells) <= set(numbers)
 
 
+@pytest.mark.parametrize("machine", ["own", "together", "own, elsewhere", "together, elsewhere"], indirect=True)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("by", "key"),
@@ -647,6 +655,7 @@ def test_random_begins_and_ends_are_paired(by: str, key: str, seed: int, machine
     table = tables.read(machine.memory, machine.counted_at + 16384, place, keys)
     machine.clear()
     assert found_pairs == paired.unpaired
+    assert not machine.there or machine.memory[8232] == 4  # somebody has taken a shard there
     assert {key: cell.count for key, cell in table.cells.items()} == paired.by_key
     assert all(cell.classes.total() == cell.count and cell.least <= cell.most for cell in table.cells.values())
     action = evaluated.Action(predicate, operands, 0)
