@@ -312,6 +312,8 @@ class Trace:
     def _check_matched(self, report: Report) -> None:
         if not report.targets and (never := self._never_matched(report)):
             raise TracerError("\n".join(never))
+        if self._follower is not None:
+            self._follower.check()
 
     def _never_matched(self, report: Report) -> list[str]:
         if not self._absent:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
+import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.started import Started
 from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.model import FLOAT, INTEGER, PROBE, STRING, Argument, Module, Target, Value
 from usdtbuild.tracing.outputs.values import value_text
@@ -294,6 +299,117 @@ def test_an_end_in_a_library_that_is_opened_later_finds_the_text_of_its_begin(
     pairs = {row["key"]: row["pairs"] for row in rows}
     assert pairs == {f'"/page/{number}"': 20_000 for number in range(3)}, done.stdout + done.stderr
     assert "after the hit" not in done.stderr
+
+
+TWO_LIBRARIES = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    void (*begin)(char *, int) = (void (*)(char *, int))dlsym(dlopen(argv[1], RTLD_NOW), "begin");
+    begin("early", 1);
+    void (*end)(int) = (void (*)(int))dlsym(dlopen(argv[2], RTLD_NOW), "end");
+    char name[32];
+    end(0);
+    for (int i = 0; i < atoi(argv[3]); i++) { snprintf(name, sizeof name, "/page/%d", i % 3); begin(name, i); end(i); }
+    return argc != 4;
+}
+"""
+BEGINNING = "void begin(char *name, int number) { KEYS_BEGIN(name, number); }\n"
+ENDING = "void end(int status) { KEYS_END(status); }\n"
+
+
+@pytest.fixture
+def two_libraries(build: Any, run: Any, tmp_path: Path) -> list[Any]:
+    """A program and the libraries that it loads: one has only begins, one only ends."""
+    program, libraries = build(BUSY_PROVIDER, TWO_LIBRARIES), []
+    for name, text in (("begins", BEGINNING), ("ends", ENDING)):
+        (tmp_path / f"{name}.c").write_text(f'#include "keys.h"\n{text}')
+        libraries.append(tmp_path / f"{name}.so")
+        run("gcc", "-shared", "-fPIC", "-O2", f"{name}.c", "-o", libraries[-1], cwd=tmp_path)
+    return ["--", program, *libraries]
+
+
+@pytest.mark.parametrize("filter_", [(), ("--filter", "number >= 0 and status >= 0")])
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_begins_in_one_library_and_ends_in_one_that_comes_later(
+    engine: str, filter_: tuple[str, ...], two_libraries: list[Any], run: Any, unprivileged: list[str]
+) -> None:
+    """There is nothing that ends when the first one comes, and its memory is read before the other's at the end."""
+    words = *unprivileged, *TRACE, "--engine", engine, "--json", "--latency", "keys:begin", "keys:end", "--by", "name"
+    calls = 30_000 if engine == "patch" else 300
+    for _ in range(3 if engine == "patch" else 1):  # the engines take turns in being the first that is read
+        done = run(*words, *filter_, *two_libraries, calls)
+        pairs = {row["key"]: row["pairs"] for row in json.loads(done.stdout)["rows"]}
+        assert pairs == {'"early"': 1, **{f'"/page/{number}"': calls // 3 for number in range(3)}}, done.stdout
+
+
+@pytest.mark.parametrize(("options", "shown", "said"), [
+    ("--count|--filter|status < 20", r"^21  keys:end", "not traced: keys:begin: keys:begin has no argument status"),
+    ("--filter|status < 20", r"(?:keys:end status=\d+.*\n.*){21}", "not traced: keys:begin: keys:begin has no "),
+    ("--count|--by|status", r"^ +2 .*  0\n", ""),
+    ("--by|status", r"^ +2 .*  0\n", ""),
+    ("--count|--sum|status", r"^keys:end status: 301 hits, sum 44850,", ""),
+    ("--histogram|status", r"\[128, 256\) +128 ", ""),
+    ("--last|2|--until|keys:end status > 20", r"keys:begin .*\n.*keys:end status=21\n\Z", ""),
+    ("--slower|0.000000001|--latency|begin|end", r"^begin to end: 301 of 301 pairs", ""),
+])  # fmt: skip
+def test_what_the_first_library_lacks_may_be_in_one_that_comes_later(
+    options: str, shown: str, said: str, two_libraries: list[Any], run: Any, unprivileged: list[str]
+) -> None:
+    """The program was ended when the first one came."""
+    done = run(*unprivileged, *TRACE, *options.split("|"), "-P", "keys:*", *two_libraries, 300)
+    assert re.search(shown, done.stdout, re.MULTILINE), done.stdout
+    assert said in done.stderr
+
+
+WITH_NUMBER = '    printf("%d\\n", (int)getpid()), fflush(stdout);\n    end(0);'
+
+
+@pytest.mark.parametrize("pause", ["", "usleep(1000);"])
+def test_what_a_signal_asks_for_is_of_one_moment(
+    pause: str, two_libraries: list[Any], build: Any, unprivileged: list[str]
+) -> None:
+    """Each library has its own rings, which are read one after the other. Where there is time, nothing is left out."""
+    text = TWO_LIBRARIES.replace("end(i); }", f"end(i); {pause} }}").replace("    end(0);", WITH_NUMBER)
+    program = build(BUSY_PROVIDER, f"#include <unistd.h>\n{text}")
+    words = *unprivileged, sys.executable, "-um", *TRACE[2:], "-P", "keys:*", "--last", 4000 if pause else 200
+    command = program, *two_libraries[2:], 500 if pause else 1_000_000_000
+    with Started(*words, "--", *command) as trace:
+        pid = int(trace.line())
+        for _ in range(10):
+            time.sleep(0.05)
+            trace.send_signal(signal.SIGUSR1)
+            places = [] if pause else [place_of(trace.line()) for _ in range(200)]
+            assert not places or places == [*range(places[0], places[0] + 200)]
+        if not pause:
+            os.kill(pid, signal.SIGKILL)
+        places = [place_of(line) for line in trace.end().splitlines()]
+        assert not pause or places[2:] == [*range(1000)]
+
+
+def place_of(line: str) -> int:
+    found = re.search("(number|status)=([0-9]+)", line)
+    assert found is not None, line
+    return 2 * int(found[2]) + (found[1] == "status")
+
+
+@pytest.mark.parametrize(("options", "code", "said"), [
+    ("--filter|nosuch > 1", 2, "--filter: keys:end has no argument nosuch; it has status"),
+    ("--count|--filter|nosuch > 1", 2, "--filter: keys:end has no argument nosuch; it has status"),
+    ("--by|nosuch", 2, "--by: keys:begin has no argument nosuch; it has name, number, and none of the other 1 has it"),
+    ("--sum|name|--count", 2, "--sum: name"),
+    ("--latency|keys:begin|keys:nosuch", 1, "nothing matches --latency keys:nosuch; did you mean keys:end?"),
+    ("--last|2|--until|keys:nosuch", 1, "no hit was what --until waits for: keys:nosuch"),
+])  # fmt: skip
+def test_what_no_library_has_is_said_when_the_program_has_ended(
+    options: str, code: int, said: str, two_libraries: list[Any], run: Any, unprivileged: list[str], tmp_path: Path
+) -> None:
+    shell = 'trap "" TERM; shift 0; "$@"; echo "has ended by itself: $?" >&2'
+    command = "--", "sh", "-c", shell, "sh", *two_libraries[1:], 300
+    done = run(*unprivileged, *TRACE, *options.split("|"), "-P", "keys:*", *command, code=code)
+    assert f"usdtbuild: {said}" in done.stderr
+    assert "has ended by itself: 0" in done.stderr
 
 
 GONE = r"""

@@ -167,6 +167,7 @@ def _trace(follower: Follower, until: Until, staged: Outputs) -> int:
         remark(f"{beyond} more hits than --limit came before the trace ended, and are counted, too")
     staged.is_dropped = is_nothing = not report.targets and bool(never or report.refusals)
     code = code_of(stopped, ended) or bool(never or output.has_failed or is_nothing)
+    follower.check(is_said=bool(never))
     if until.require_hits and not code and (why := _incomplete(report)):
         echo(f"usdtbuild: {why} (--require-hits)", err=True)
         return _NO_HITS

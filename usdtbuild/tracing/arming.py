@@ -74,6 +74,7 @@ class Process:
         self.pairs: int | None = parent.pairs if parent is not None else None
         self.pair_width: int = parent.pair_width if parent is not None else 0  # see `Plan`
         self.begins: Begins | None = parent.begins if parent is not None else None  # those there
+        self.stop: int = parent.stop if parent is not None else 0  # see `Plan`
         if parent is not None:  # forked: it has a copy of everything, armed like the first
             self.loader, self.notice = parent.loader, parent.notice
             self.modules = dict(parent.modules)
@@ -423,13 +424,14 @@ class Arming:
     def _patch(self, process: Process, plan: Plan, others: Collection[int]) -> tuple[list[Refusal], str]:
         """Let the patch engine arm; return what it refuses, and the reason if it refuses everything. `others` are
         addresses where breakpoints will be, or what another patch engine changes."""
-        made, refused, reason = self._attached(process, plan, others)
+        made, refused, reason = self._attached(process, plan._replace(stop=process.stop), others)
         if made is None:
             return [], reason
         for note in _notes(made):
             self.owner.tell(note)
         if made.layout is not None and made.layout.spots and made.shared is not None:
             process.engines.append(made)
+            process.stop = process.stop or made.layout.stop
             self._engines.append(made)
             self._used.add(made.name)
             if plan.what != COUNT:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import IO
 
@@ -78,7 +78,7 @@ class Follower:
         what is there: a program that was started only to be traced ends then, without having begun if it is held.
         """
         self.tracer.start(*streams)
-        self._announce(self.tracer.kill)
+        self._announce()
         self.has_begun = True
 
     def go(self) -> None:
@@ -103,7 +103,7 @@ class Follower:
             self._names.learn(batch)
             all_ = batch
             if len(tracer.targets) > self._known:
-                self._announce(tracer.terminate)
+                self._announce()
             if self.sieve is not None:
                 batch = self.sieve.take(batch)
             if self._frames is not None:
@@ -147,6 +147,13 @@ class Follower:
         self.output.finish(report)
         return report
 
+    def check(self, *, is_said: bool = False) -> None:
+        """Raise what is wrong with what was asked for, if nothing that has come makes sense with it. Where it `is_said`
+        that patterns match nothing, that is enough."""
+        lacking = self.output.lacking or (self.sieve.lacking if self.sieve is not None else None)
+        if lacking is not None and not is_said:
+            raise lacking
+
     def report(self) -> Report:
         """Return how the trace was, of a filter with the hits that have passed."""
         report = self.tracer.report()
@@ -174,23 +181,24 @@ class Follower:
             return totals
         return totals._replace(counts=dict(enumerate(self.sieve.counts(self.tracer.passed))))
 
-    def _announce(self, end: Callable[[], None]) -> None:
-        """Tell of the targets that there are; where that is refused, a program that was started is ended."""
-        job, is_first = self.tracer.wish, not self._known
+    def _announce(self) -> None:
+        """Tell of the targets that there are; where that is refused at the begin, a program that was started is
+        ended."""
+        job, targets, is_begin = self.tracer.wish, self.tracer.targets, not self.has_begun
         try:
-            self._known = len(self.tracer.targets)
+            self._known = len(targets)
             if self.sieve is not None:
-                self.sieve.start(self.tracer.targets)
+                self.sieve.start(targets, strict=is_begin)
             if self._frames is not None:
-                self._frames.start(self.tracer.targets)
-            if is_first and job.until is not None:
-                job.until.check(self.tracer.targets)
-            for target in self.tracer.targets if job.last is not None else ():
+                self._frames.start(targets)
+            if is_begin and targets and job.until is not None:
+                job.until.check(targets)
+            for target in targets if is_begin and job.last is not None else ():
                 check_in_place(job.where, target)
-            self.output.start(self.tracer.targets)
+            self.output.start(targets)
         except UsdtError:
-            if self.tracer.wish.argv:
-                end()
+            if is_begin and job.argv:
+                self.tracer.kill()
             raise
 
 

@@ -289,5 +289,5 @@ class Ended(NamedTuple):
 Told = Noted | Stood | Member | Mapped | Sites | Raw | Mark | Seen | Counted | Tabled | Read
 Message = Started | Targets | Refused | Told | Failed | Ended
 # What the front may ask later, as plain bytes: who has no rights must not say anything that is unpickled by who has.
-STOP, KILL, TERM, GO, DUMP = b"stop", b"kill", b"term", b"go", b"dump"
+STOP, KILL, GO, DUMP = b"stop", b"kill", b"go", b"dump"
 SAID = 4  # bytes, at most

@@ -25,10 +25,11 @@ class Plan(NamedTuple):
     what is added up of them, too. `pairs`: where in the process begins of pairs wait already, 0 if nowhere,
     `pair_shards`: the shards of threads there, and `pair_width`: how many bytes the words of their keys may take, 0
     where a key is one number. `whole`: texts are no keys before the tracer has changed them. `last`: rings keep the
-    last hits, up to what is waited for (`until`). `patience`: for so many seconds a thread waits for room while nothing
-    is read. `apart`: threads and processes have other numbers where they run. `cut`: which calls are recorded; then
-    `pairs` is where threads remember what is open. `least`: so many ticks calls last at least, or aren't recorded, 0 if
-    that isn't known there. `enough`: so many hits are read, 0: all.
+    last hits, up to what is waited for (`until`); `stop`: where it is said that it has come, 0 if here. `patience`: for
+    so many seconds a thread waits for room while nothing is read. `apart`: threads and processes have other numbers
+    where they run. `cut`: which calls are recorded; then `pairs` is where threads remember what is open. `least`: so
+    many ticks calls last at least, or aren't recorded, 0 if that isn't known there. `enough`: so many hits are read, 0:
+    all.
     """
 
     what: str
@@ -41,6 +42,7 @@ class Plan(NamedTuple):
     pairs: int = 0
     pair_shards: Shards | None = None
     pair_width: int = 0
+    stop: int = 0
     whole: bool = False
     last: Last | None = None
     until: Until | None = None

@@ -14,6 +14,7 @@ from .spool import Writer
 
 Numbered = Sequence[tuple[int, PatchEngine]]
 
+_EVER = (1 << 64) - 1
 _PORTION = 4 << 20  # bytes that are handed over at once
 
 
@@ -41,7 +42,7 @@ class Recorder:
             if engine not in in_use and (found := self._pieces(number, engine)):
                 self._over = self._last([*self._over, *found])
         if self.is_asked or final:
-            self._take(engines)
+            self._take(engines, is_over=final)
         while self._waiting and spool.write(self._waiting[0][1]):
             number, raw = self._waiting.popleft()
             tell(Raw(number, len(raw)))
@@ -57,13 +58,39 @@ class Recorder:
         never = self.until is not None and not self.has_come
         return [*found, f"no hit was what --until waits for: {self.until}"] if never else found
 
-    def _take(self, engines: Numbered) -> None:
+    def _take(self, engines: Numbered, *, is_over: bool) -> None:
         self.is_asked = False
-        pieces = self._over + [piece for number, engine in engines for piece in self._pieces(number, engine)]
-        self._over = []
-        for one in self._last(pieces):
+        for one in self._last(self._read(engines) if is_over or self._stopped else self._at_once(engines)):
             size = max(1, _PORTION // one.slot) * one.slot
             self._waiting += ((one.number, one.raw[at : at + size]) for at in range(0, len(one.raw), size))
+
+    def _read(self, engines: Numbered) -> list[Piece]:
+        found = self._over + [piece for number, engine in engines for piece in self._pieces(number, engine)]
+        self._over = []
+        return found
+
+    def _at_once(self, engines: Numbered) -> list[Piece]:
+        """Return records up to now, though rings are read one after the other, and those that are read last have newer
+        ones. What comes meanwhile is left for the next time. Where that is so much that older ones may be gone, they
+        are read again while nothing is recorded, unless a hit is waited for, which must not be missed."""
+        kept = [(one.rings, one.layout) for _, one in engines if isinstance(one.rings, Kept)]
+        before, (now, _) = [rings.heads() for rings, _ in kept], self._now()
+        found = self._read(engines)
+        if all(self._are_there(rings, heads) for (rings, _), heads in zip(kept, before)):
+            self._over = [later for one in found if (later := one.between(now + 1, _EVER)).raw]
+            return [one.between(0, now) for one in found]
+        switches = [rings for rings, layout in kept if layout is not None and layout.stop and self.until is None]
+        for rings in switches:
+            rings.hold(on=True)
+        found += self._read(engines) if switches else []
+        for rings in switches:
+            rings.hold(on=False)
+        return found
+
+    def _are_there(self, rings: Kept, before: Sequence[int]) -> bool:
+        """Whether of each ring what had come then was read, as far as it may be wanted."""
+        most = self.last.most(rings.shape.slot) or rings.shape.slots // 2
+        return all(now - then <= most for now, then in zip(rings.heads(), before))
 
     def _pieces(self, number: int, engine: PatchEngine) -> list[Piece]:
         rings = engine.rings
@@ -89,7 +116,7 @@ class Recorder:
         now, rate = self._now()
         # The program may have written anything there.
         until = self._stopped if self._begun[0] <= self._stopped <= now else 0
-        end = until or (1 << 64) - 1
+        end = until or _EVER
         since = max(0, (until or now) - int(self.last.seconds * rate)) if self.last.seconds else 0
         pieces = [one.between(since, end) for one in pieces] if since or until else pieces
         most = self.last.most(max((one.slot for one in pieces), default=1))

@@ -225,10 +225,6 @@ class Session(Tracer):
         if self._ended is None and self.wish.argv:
             self._ask(job.KILL)
 
-    def terminate(self) -> None:
-        """Let the worker do it, which has the right."""
-        self._ask(job.TERM)
-
     def _ask(self, what: bytes) -> None:
         """Tell the worker something; that it has ended already is found out by who hears of it."""
         if self._worker is not None and self._has_job:

@@ -40,31 +40,34 @@ class Sieve:
         self._late: set[int] = set()  # those of them whose test needs the result
         self._waiting: dict[tuple[int, int], list[_Waiting]] = {}  # by process and thread
         self.refused: list[Refusal] = []
+        self.lacking: FilterError | None = None  # what is wrong with the filter, if it can be for nothing that has come
+        self._fits = False
 
-    def start(self, targets: Sequence[Target]) -> None:
-        """Compile the filter for targets that are new. Raises FilterError at first; later, what it can't be for is
-        refused."""
-        first, strangers = not self._tests, list[FilterError]()
+    def start(self, targets: Sequence[Target], *, strict: bool = True) -> None:
+        """Compile the filter for targets that are new. What it can't be for is refused; if `strict`, by FilterError."""
+        strangers: list[FilterError] = []
         returns = {(one.kind, *_place(one)): one for one in targets if one.kind in _RETURN_OF.values()}
         for target in targets[len(self._tests) :]:
             test: Test = _none
             if target.kind not in _RETURN_OF.values():
                 back = returns.get((_RETURN_OF.get(target.kind, ""), *_place(target)))
                 try:
-                    test = self._compile(target, back)
+                    test, self._fits = self._compile(target, back), True
                 except FilterError as error:
                     if self._is_open and target.module.is_library:
                         strangers.append(error)
-                    elif first:
+                    elif strict:
                         raise
                     else:
                         self.refused.append(Refusal(target.title, error.what))
+                        self.lacking = error
                 if back is not None:
                     self._call_of[back.number] = target.number
                     self._calls.add(target.number)
             self._tests.append(test)
             self._passed.append(0)
-        if first and len(strangers) == len(targets) > 0:
+        self.lacking = None if self._fits else self.lacking
+        if strict and len(strangers) == len(targets) > 0:
             raise strangers[0]
 
     def _compile(self, target: Target, back: Target | None) -> Test:

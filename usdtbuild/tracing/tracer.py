@@ -6,11 +6,8 @@ methods of `Tracer` and a row in `TRACERS`.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import math
-import os
-import signal
 import time
 from enum import Flag, auto
 from typing import IO, TYPE_CHECKING
@@ -163,11 +160,6 @@ class Tracer:
 
     def kill(self) -> None:
         """End the program that was started, with SIGKILL."""
-
-    def terminate(self) -> None:
-        """End the program that was started, with SIGTERM."""
-        with contextlib.suppress(OSError):
-            os.kill(self.pid, signal.SIGTERM)
 
     def close(self) -> None:
         """Let go of everything."""

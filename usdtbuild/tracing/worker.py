@@ -328,8 +328,8 @@ class Worker:
             self.stopping = True
         elif said == job.DUMP and self.recorder is not None:
             self.recorder.is_asked = True
-        elif said in {job.KILL, job.TERM} and self.wish.argv and self.processes.alive():
-            os.kill(self.processes.chosen.first, signal.SIGKILL if said == job.KILL else signal.SIGTERM)
+        elif said == job.KILL and self.wish.argv and self.processes.alive():
+            os.kill(self.processes.chosen.first, signal.SIGKILL)
         return said
 
     def _stops(self) -> bool:

@@ -8,9 +8,10 @@ come as events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...ending import StandardOutputError
+from ...errors import UsdtError
 from ..measures import Tables
 from ..model import Event, Report, Target, Totals
 from .rows import Row
@@ -28,10 +29,13 @@ class Output:
     is_live: bool = False  # whether it keeps a table on a terminal, among which nothing else may be written
     notes: Sequence[str] = ()  # what a user must be told when it is finished
     has_failed: bool = False  # whether something could not be shown then, of which `notes` say more
+    lacking: UsdtError | None = None  # why nothing can be shown of all that has come since the begin
     _targets: Sequence[Target] = ()
 
     def start(self, targets: Sequence[Target]) -> None:
-        """Begin; `targets[i].number == i`. Called again with a longer list when targets come while the trace runs."""
+        """Begin; `targets[i].number == i`. Called again with a longer list when targets come while the trace runs.
+
+        Raises UsdtError where what is to be shown makes no sense with what is there at the begin."""
         self._targets = targets
 
     def events(self, events: Sequence[Event]) -> None:
@@ -74,6 +78,23 @@ class Hits(Output):
 class Table(Output):
     """An output that can show its hits more than once."""
 
+    _has_begun = False
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Find in targets what is to be shown. Those that come later end nothing: others may come that have it."""
+        is_first, self._has_begun = not self._has_begun, True
+        self._targets, self.lacking = targets, None
+        try:
+            self.find(targets, strict=is_first)
+        except UsdtError as error:
+            if is_first:
+                raise
+            self.lacking = error
+
+    def find(self, targets: Sequence[Target], *, strict: bool) -> None:
+        """Find in targets what is to be shown. Raises UsdtError if none has it; if `strict`, also where one of them
+        makes no sense, else such targets are left out."""
+
     def renew(self) -> None:
         """Forget what was shown; from now on it is of an interval of the trace, not of all."""
 
@@ -90,6 +111,11 @@ class Table(Output):
         return {}
 
 
+def first_lacking(outputs: Iterable[Output]) -> UsdtError | None:
+    """Return why one of the outputs can show nothing, None if all can."""
+    return next((one.lacking for one in outputs if one.lacking is not None), None)
+
+
 class Several(Output):
     """What hands on to some tables what they need to know."""
 
@@ -100,6 +126,7 @@ class Several(Output):
         """Hand the targets on."""
         for one in self._tables:
             one.start(targets)
+        self.lacking = first_lacking(self._tables)
 
     def events(self, events: Sequence[Event]) -> None:
         """Hand hits on."""

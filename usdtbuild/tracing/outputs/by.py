@@ -40,23 +40,24 @@ class By(Table):
         """Forget all hits."""
         self._seen, self._rest, self._odd, self._is_part = {}, {}, Counter(), True
 
-    def start(self, targets: Sequence[Target]) -> None:
-        """Find the arguments. Raises UsageError, but not for targets that come later: those it leaves out."""
-        strict, self._targets = not self._targets, targets
+    def find(self, targets: Sequence[Target], *, strict: bool) -> None:
+        """Find the arguments."""
         self._keys.find(targets, targets, strict=strict)
         if not self._of:
             return
+        unfit = UsageError(f"no probe has both {self._name} (--by) and {self._of} (--sum)")
         self._values = find_argument("--sum", self._of, targets)
         for number, place in list(self._values.items()):
             if targets[number].arguments[place].kind == STRING:
+                name, of = argument_names(targets[number])[place], title(targets[number])
+                unfit = UsageError(f"--sum: {name} of {of} is a string; leave the probe out with -x {of}")
                 if strict:
-                    name, of = argument_names(targets[number])[place], title(targets[number])
-                    raise UsageError(f"--sum: {name} of {of} is a string; leave the probe out with -x {of}")
+                    raise unfit
                 del self._values[number]
         places = self._keys.places
         self._keys.places = {number: place for number, place in places.items() if number in self._values}
         if targets and not self._keys.places:
-            raise UsageError(f"no probe has both {self._name} (--by) and {self._of} (--sum)")
+            raise unfit
 
     def events(self, events: Sequence[Event]) -> None:
         """Add them up."""

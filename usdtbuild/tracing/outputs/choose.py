@@ -17,7 +17,7 @@ from ...errors import InputError, Told, UsageError
 from ..call_report import REPORT, report_json
 from ..measures import CALLS, Measure, Tables
 from ..stops import said_of
-from . import COUNTS, EVENTS, KEYS, Output, Table, needs_of
+from . import COUNTS, EVENTS, KEYS, Output, Table, first_lacking, needs_of
 from .histogram import histogram_of
 
 if TYPE_CHECKING:
@@ -124,7 +124,14 @@ class _Passing(Output):
         raise NotImplementedError
 
     def start(self, targets: Sequence[Target]) -> None:
-        self._each(lambda output: output.start(targets))
+        found: list[Output] = []
+
+        def start(output: Output) -> None:
+            output.start(targets)
+            found.append(output)
+
+        self._each(start)
+        self.lacking = first_lacking(found)
 
     def events(self, events: Sequence[Event]) -> None:
         self._each(lambda output: output.events(events) if output.needs != COUNTS else None)

@@ -59,19 +59,18 @@ class Histogram(Table):
         """Forget all values."""
         self._seen, self._rest, self._odd = {}, {}, Counter()
 
-    def start(self, targets: Sequence[Target]) -> None:
-        """Find the arguments. Raises UsageError, but not for targets that come later: those it leaves out."""
-        known, self._targets = len(self._targets), targets
+    def find(self, targets: Sequence[Target], *, strict: bool) -> None:
+        """Find the arguments."""
         self._places = find_argument("--histogram", self._name, targets)
         for number, index in list(self._places.items()):
             if targets[number].arguments[index].kind != STRING:
                 continue
-            if not known:
+            if strict:
                 of = title(targets[number])
                 raise UsageError(f"--histogram: {self._name} of {of} is a string; --by counts how often each comes,"
                                  f" and -x {of} leaves the probe out")  # fmt: skip
             del self._places[number]
-        self._keys.find(targets, [targets[number] for number in self._places], strict=not known)
+        self._keys.find(targets, [targets[number] for number in self._places], strict=strict)
 
     def events(self, events: Sequence[Event]) -> None:
         """Sort their values in."""

@@ -108,29 +108,42 @@ class Latency(Table):
         """Forget all pairs; begins wait on."""
         self._forget(is_part=True)
 
-    def start(self, targets: Sequence[Target]) -> None:
-        """Find the two probes and the key. Raises UsageError; later targets without the key it leaves out."""
-        known, self._targets = len(self._targets), targets
-        self._begins = self._side(self._begin, known)
-        self._ends = self._side(self._end, known)
+    def find(self, targets: Sequence[Target], *, strict: bool) -> None:
+        """Find the two probes and the key."""
+        absent = self._absent()
+        if absent is not None and strict:
+            raise absent
+        self._begins = self._side(self._begin, strict=strict)
+        self._ends = self._side(self._end, strict=strict)
         both = set(self._begins) & set(self._ends)
-        if both and not known:
+        if both and strict:
             raise UsageError(f"--latency: {title(targets[min(both)])} is meant by both names")
         sides = [targets[number] for number in (*self._begins, *self._ends)]
-        if self._key and not known:
+        if self._key and strict:
             self._check_key(targets)
         if self._by and sides:
-            self._keys.find(targets, sides, strict=not known)
+            self._keys.find(targets, sides, strict=strict)
         if self._where is not None and sides:
             self._find_tests(self._where, sides)
+        if absent is not None:
+            raise absent
+
+    def _absent(self) -> AbsentError | None:
+        """Return what to say of a name that nothing has."""
+        for pattern in (self._begin, self._end) if self._targets else ():
+            if not any(is_meant(target, pattern) for target in self._targets):
+                names = tuple(sorted({title(target) for target in self._targets}))
+                return AbsentError(str(Absent("-latency", pattern, names)), pattern)
+        return None
 
     def _find_tests(self, where: Filter, sides: Sequence[Target]) -> None:
-        """Find what a hit says of the filter. Raises FilterError if begins and ends together lack an argument."""
+        """Find what a hit says of the filter. Raises FilterError if begins and ends together lack an argument;
+        while there are only some of either, others may have it."""
         whole = {one.number: where.compile(one) for one in sides if where.is_for(one)}
         if whole and not self._partly:
             self._tests = whole
             return
-        for one in where.conditions:
+        for one in where.conditions if self._begins and self._ends else ():
             if any(map(one.is_for, sides)):
                 continue
             of_both = sorted(name for name in one.names() if any(argument_index(side, name) >= 0 for side in sides))
@@ -143,15 +156,12 @@ class Latency(Table):
         self._partly = set(parts)
         self._tests = whole | {number: part.compile(self._targets[number]) for number, part in parts.items()}
 
-    def _side(self, pattern: str, known: int) -> dict[int, tuple[int, ...]]:
+    def _side(self, pattern: str, *, strict: bool) -> dict[int, tuple[int, ...]]:
         found = [target for target in self._targets if is_meant(target, pattern)]
-        if self._targets and not found:
-            names = tuple(sorted({title(target) for target in self._targets}))
-            raise AbsentError(str(Absent("-latency", pattern, names)), pattern)
         keys = self._key.split(",") if self._key else []
         places = {target.number: tuple(argument_index(target, name) for name in keys) for target in found}
         for target in found:
-            if -1 in places[target.number] and not known:
+            if -1 in places[target.number] and strict:
                 lacking = keys[places[target.number].index(-1)]
                 raise UsageError(f"--key: {title(target)} has no argument {lacking}; {said_arguments(target)}")
         return {number: indices for number, indices in places.items() if -1 not in indices}

@@ -19,7 +19,7 @@ from ...errors import Told
 from ...text import one_line
 from ..measures import Tables
 from ..model import Event, Report, Target
-from . import COUNTS, KEYS, Output, Table, needs_of
+from . import COUNTS, KEYS, Output, Table, first_lacking, needs_of
 from .extras import imported
 from .rows import Row
 from .values import title
@@ -66,6 +66,7 @@ class Prometheus(Output):
                 self._hits[_labels(target)] += 0
             for one in self._tables:
                 one.start(targets)
+            self.lacking = first_lacking(self._tables)
 
     def events(self, events: Sequence[Event]) -> None:
         """Hand hits on."""

@@ -31,7 +31,9 @@ may wait; `waited` (88) adds up for how many ticks threads have waited.
 A ring that keeps the last records has neither `tail` nor `ready`: each claim takes the next number, and its slot if
 nobody is writing there. The slot's word has all bits turned round while that goes on, and only grows, so a reader that
 finds the same number before and after it has copied a record has that record. `claim_kept` in the templates says more.
-`stop` in the first ring is the time of the record that was waited for; nothing is recorded any more then.
+`stop` in the first ring is the time of the record that was waited for; nothing is recorded any more then, nor while it
+is 1: who reads rings one after the other wants them all of one moment. Code of libraries that come later looks there,
+too.
 
 The code itself is `templates.S` of the machine; here its templates are put together. tests/tracing runs it.
 """
@@ -266,8 +268,8 @@ class Choice(NamedTuple):
 
 
 class Keeping(NamedTuple):
-    """What a record trampoline does for a ring that keeps the last records: where `stop` is (0: nothing is waited for),
-    and whether the record is what is waited for, as a predicate of the site's operands."""
+    """What a record trampoline does for a ring that keeps the last records: where `stop` is (0: nothing stops it), and
+    whether the record is what is waited for, as a predicate of the site's operands."""
 
     stop: int = 0
     until: Predicate = False

@@ -288,7 +288,7 @@ class PatchEngine:
         all, and nothing is in our memory that others need."""
         if self.changes is not None:
             self.changes.forget(start, end)
-        return not (self.armed() or (self.layout and self.layout.pairs))
+        return not (self.armed() or (self.layout and self.layout.is_shared))
 
     def armed(self) -> list[tuple[int, bytes]]:
         """Return where its changes begin that are in force, and their first bytes; all were made at once, while all
@@ -363,6 +363,8 @@ class PatchEngine:
     def close(self) -> None:
         """Give the memory back, except what threads may still be in; what was counted stays known."""
         self._totals, self._tables = self.totals(), self.tables()
+        if self.begins is not None and self.layout is not None and self.layout.pairs:
+            self.begins.keep()
         if self.rings is not None and self.shared is not None:
             self.rings.close()
             self.shared.empty(self.rings.offset, code.RINGS * self.shape.stride)

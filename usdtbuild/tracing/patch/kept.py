@@ -61,16 +61,22 @@ class Kept:
         return self.dropped, 0
 
     def heads(self) -> list[int]:
-        """As above."""
-        return []
+        """Return how many records each ring has had."""
+        return [self._words[(self.offset + ring * self.shape.stride + HEAD) // 8] for ring in range(RINGS)]
 
     def are_read(self, heads: Sequence[int]) -> bool:
-        """As above."""
+        """Nothing waits."""
         return True
 
     def stopped(self) -> int:
         """Return the time of the record that was waited for, 0 if it hasn't come."""
         return self._words[(self.offset + STOP) // 8]
+
+    def hold(self, *, on: bool) -> None:
+        """Let nothing be recorded, as if that had come, or let it be again."""
+        at = (self.offset + STOP) // 8
+        if self._words[at] == (not on):
+            self._words[at] = on
 
     def take(self, most: int) -> list[bytes]:
         """Return the records that are complete and were not returned before, of each ring `most` at most (0: all that

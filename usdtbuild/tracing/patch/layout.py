@@ -56,7 +56,8 @@ class Part(NamedTuple):
 class Layout(NamedTuple):
     """Everything that is to be mapped and written. `pages` are mirrors' pages by address, `kept` mirrors on pages of an
     earlier trace. `counter_of[i]` is the address of spot i's counter (of lost records, if records are written),
-    `tables` are those of targets, `pairs` is the address of begins that wait, 0 if they do so elsewhere."""
+    `tables` are those of targets, `pairs` is the address of begins that wait, 0 if they do so elsewhere, and `stop`
+    that of what ends the records, likewise."""
 
     spots: tuple[Spot, ...]
     parts: tuple[Part, ...]
@@ -66,6 +67,12 @@ class Layout(NamedTuple):
     specs: tuple[SiteSpec, ...]
     tables: tuple[Place, ...] = ()
     pairs: int = 0
+    stop: int = 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether code of others uses what is here."""
+        return bool(self.pairs or self.stop)
 
 
 def build(
@@ -130,7 +137,8 @@ def build(
         parts.append(Part(start, bytes(text), counter_size, own_shards))
     has_pairs = not plan.pairs and (chooses(plan) or any(measure.pair for measure in plan.measures))
     return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs), tuple(places),
-                  pairs if has_pairs else 0), refusals  # fmt: skip
+                  pairs if has_pairs else 0,
+                  rings + code.STOP if plan.keeps and not plan.stop else 0), refusals  # fmt: skip
 
 
 def _shards(
@@ -230,8 +238,7 @@ def _trampoline(
 def _keeping(plan: Plan, spot: Spot, rings: int) -> Keeping:
     """Return what a spot's trampoline does for rings at an address that keep the last records."""
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
-    stop = rings + code.STOP if plan.until is not None else 0
-    return code.Keeping(stop, awaited(plan, spot.target, operands), operands)
+    return code.Keeping(plan.stop or rings + code.STOP, awaited(plan, spot.target, operands), operands)
 
 
 def _lead(spot: Spot, trampoline: int, mirrors: Mirrors, old: dict[int, bytes]) -> bool:

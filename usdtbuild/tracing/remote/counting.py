@@ -262,10 +262,6 @@ class Counting(Tracer):
             self._program.kill()
             self._program.wait()
 
-    def terminate(self) -> None:
-        """End it likewise: the number that the server tells may be another process' here."""
-        self.kill()
-
     @property
     def totals(self) -> Totals:
         """Hits so far, by target; none are ever lost."""

@@ -143,10 +143,6 @@ class Remote(Tracer):
         if self._emulator is not None:
             self._emulator.kill()
 
-    def terminate(self) -> None:
-        """End it likewise: the number that the server tells may be another process' here."""
-        self.kill()
-
     @property
     def totals(self) -> Totals:
         """Hits so far, by target; none are ever lost."""
