@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .others.bpftrace import Kernel
     from .owner import Owner
     from .patch.begins import Begins
+    from .patch.changes import Changes
     from .patch.layout import Layout
     from .tracees import Tracees
 
@@ -64,12 +65,14 @@ class Process:
         self.relatives: set[int] = parent.relatives if parent is not None else set()  # how its family are called
         KEEPER.process(pid, self.family)
         self.engines: list[patch.PatchEngine] = []
+        # Those that have armed something in what it was forked from, and what of that it has still.
+        self.inherited: list[tuple[patch.PatchEngine, Changes]] = []
         self.breakpoints: Breakpoints | None = None
         self.modules: dict[tuple[str, int], tuple[int, int]] = {}
         self.loader: Loader | None = None
         self.notice: Notice | None = None
         self.shares_memory = False  # a child of vfork, until its exec
-        self.parent = parent
+        self.parent: Process | None = None
         # Where begins of pairs wait for their ends; 0: hits of pairs are recorded; None: there were none yet.
         self.pairs: int | None = parent.pairs if parent is not None else None
         self.pair_width: int = parent.pair_width if parent is not None else 0  # see `Plan`
@@ -80,6 +83,14 @@ class Process:
             self.modules = dict(parent.modules)
             if parent.breakpoints is not None:
                 self.breakpoints = parent.breakpoints.copy_for(pid)
+            self.was_forked_by(parent)
+
+    def was_forked_by(self, parent: Process | None) -> None:
+        """Say whose memory it has a copy of; None: of one that is gone already."""
+        if parent is not None and parent is not self.parent:
+            own = ((one, one.changes) for one in parent.engines if one.changes is not None)
+            self.inherited = [(one, changes.forked()) for one, changes in (*own, *parent.inherited)]
+        self.parent = parent
 
     def shares(self, memory: bool) -> None:
         """Say whether it shares its parent's memory, as a child of vfork does."""
@@ -120,6 +131,9 @@ class Process:
         if self.breakpoints is not None:
             self.breakpoints.forget(start, end)
         self.engines = [one for one in self.engines if not one.forget(start, end)]
+        for _, changes in self.inherited:
+            changes.forget(start, end)
+        self.inherited = [one for one in self.inherited if one[1].armed() or one[0].is_shared]
 
     def is_armed_like(self, parent: Process) -> bool:
         """Whether all that is armed in the process that has forked this one is armed here. Raises OSError.
@@ -143,15 +157,14 @@ class Process:
 
     def changed(self) -> list[tuple[int, bytes]]:
         """Return where something is armed, and what is there; of what was armed at once, one place."""
-        places = [place for one in self.all_engines() for place in one.armed()[:1]]
+        armed = [*(one.armed() for one in self.engines), *(changes.armed() for _, changes in self.inherited)]
+        places = [place for one in armed for place in one[:1]]
         return places + ([(one, TRAP) for one in self.breakpoints.firsts] if self.breakpoints is not None else [])
 
     def all_engines(self) -> Iterator[patch.PatchEngine]:
         """Yield those that have armed something here, in what it was forked from too."""
-        owner: Process | None = self
-        while owner is not None:
-            yield from owner.engines
-            owner = owner.parent
+        yield from self.engines
+        yield from (one for one, _ in self.inherited)
 
     def learn_pairs(self) -> None:
         """Let what is armed later remember calls where the first engine does."""
@@ -181,8 +194,11 @@ class Process:
         refusals: list[Refusal] = []
         if self.breakpoints is not None:
             self.breakpoints.disarm(keep_semaphores=self.shares_memory)
-        for one in () if self.shares_memory else self.all_engines():
-            refusals += one.detach(self.pid)
+        if not self.shares_memory:
+            for one in self.engines:
+                refusals += one.detach()
+            for _, changes in self.inherited:
+                refusals += changes.put_back_in(self.pid)
         return refusals
 
     def close(self) -> None:

@@ -196,7 +196,7 @@ class Processes:
             self._child(pid, thread.pid)
         child = self.known.get(pid)
         if child is not None and child.parent is not None:
-            child.parent = self.known.get(thread.pid)
+            child.was_forked_by(self.known.get(thread.pid))
             child.shares(stop.event == ptrace.EVENT_VFORK)
 
     def _child(self, pid: int, parent: int) -> None:

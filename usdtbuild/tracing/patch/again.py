@@ -21,6 +21,7 @@ from .. import ptrace
 from ..maps import PAGE
 from ..tracees import thread_ids
 from . import journal
+from .changes import in_force
 from .injection import NAME_IN_MAPS
 from .mapping import Mapping
 
@@ -67,7 +68,7 @@ def rings_left(mapped: Sequence[Area], memory: Memory, size: int) -> int:
     for one in journal.find(mapped, memory):
         own = next(area for area in mapped if area.start == one.address)
         same = [area for area in mapped if (area.inode, area.device) == (own.inode, own.device)]
-        is_over = not any(entry.flags & journal.ARMED for entry in one.entries)
+        is_over = next(in_force(one, memory), None) is None  # also in a forked process, which shares the journal
         if is_over and one.places.rings and _ours(same, one.places.rings, size, "rw-s"):
             return one.places.rings
     return 0

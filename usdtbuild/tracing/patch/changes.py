@@ -7,13 +7,14 @@ that was killed can put it back too (`clean_up`).
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import TracerError
 from ..hosts import HOST
-from ..maps import PAGE, areas, page_start
+from ..maps import PAGE, Memory, areas, page_start
 from ..model import TAKEN, Refusal
 from . import journal
 from .forms import JUMP_SIZE, PADDED, Form, Padded, is_of_nop10
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from mmap import mmap
 
-    from ..maps import Area, Memory
+    from ..maps import Area
     from ..tracees import Tracees
     from .spot import Spot
 
@@ -69,9 +70,27 @@ class Changes:
 
     def forget(self, start: int, end: int) -> None:
         """A library that was between two addresses is gone, and with it what was changed in it."""
-        for index, entry in enumerate(self.entries):
-            if entry.flags & journal.ARMED and start <= entry.address < end:
-                self.mark(index, entry.flags & ~journal.ARMED)
+        gone = [index for index, entry in enumerate(self.entries)
+                if entry.flags & journal.ARMED and start <= entry.address < end]  # fmt: skip
+        self.entries = list(self.entries)  # a forked process has the library still
+        for index in gone:
+            self.mark(index, self.entries[index].flags & ~journal.ARMED)
+
+    def forked(self) -> Changes:
+        """Return what of this is in a process that is forked now. The two share the journal, which stays the first
+        one's."""
+        made = copy.copy(self)
+        made.data = None
+        return made
+
+    def put_back_in(self, pid: int) -> list[Refusal]:
+        """Put everything back in the process or in one that it forked, as below; one that is gone needs nothing."""
+        try:
+            memory = Memory(pid)
+        except OSError:
+            return []
+        with contextlib.closing(memory):
+            return self.put_back(memory)
 
     def put_back(self, memory: Memory) -> list[Refusal]:
         """Put everything back in the process or in one that it forked, all threads of which stand; return sites that

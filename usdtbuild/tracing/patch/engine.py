@@ -288,7 +288,12 @@ class PatchEngine:
         all, and nothing is in our memory that others need."""
         if self.changes is not None:
             self.changes.forget(start, end)
-        return not (self.armed() or (self.layout and self.layout.is_shared))
+        return not (self.armed() or self.is_shared)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether code of other engines uses our memory."""
+        return self.layout is not None and bool(self.layout.pairs or self.layout.stop)
 
     def armed(self) -> list[tuple[int, bytes]]:
         """Return where its changes begin that are in force, and their first bytes; all were made at once, while all
@@ -342,22 +347,15 @@ class PatchEngine:
 
     # -- putting back ------------------------------------------------------------------------------------------------
 
-    def detach(self, pid: int | None = None) -> list[Refusal]:
-        """Switch everything off in the process, or in one that it forked; return what was not traced to the end.
+    def detach(self) -> list[Refusal]:
+        """Switch everything off in the process; return what was not traced to the end.
 
         All threads stand. Raises nothing: a process that is gone needs nothing.
         """
-        pid = pid or self.pid
         if self.changes is None:
             return []
-        try:
-            memory = Memory(pid)
-        except OSError:
-            return []
-        with contextlib.closing(memory):
-            refusals = self.changes.put_back(memory)
-        if pid == self.pid:
-            self.changes.forget_all()
+        refusals = self.changes.put_back_in(self.pid)
+        self.changes.forget_all()
         return refusals
 
     def close(self) -> None:

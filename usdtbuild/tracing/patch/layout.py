@@ -69,11 +69,6 @@ class Layout(NamedTuple):
     pairs: int = 0
     stop: int = 0
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether code of others uses what is here."""
-        return bool(self.pairs or self.stop)
-
 
 def build(
     machine: Machine, plan: Plan, spots: Sequence[Spot], mirrors: Mirrors, room: Room, shape: Shape, rings: int,
