@@ -668,6 +668,39 @@ def test_threads_that_end_in_a_library_that_comes_later_find_their_own_begins(
     assert "paired" not in done.stdout + done.stderr
 
 
+OTHER_TYPES = r"""
+#include "room.h"
+#include <dlfcn.h>
+int main(int argc, char **argv) {
+    for (int i = 0; i < 3; i++) { START(i, i); DONE(i, i); }
+    void (*pair)(int) = (void (*)(int))dlsym(dlopen(argv[1], RTLD_NOW), "pair");
+    for (int i = 0; i < 3000; i++) pair(i % 3);
+    return argc - 2;
+}
+"""
+
+
+def test_an_argument_of_a_library_that_comes_later_may_take_more_room_in_keys(
+    program: Path, latency: Any, run: Any
+) -> None:
+    """Begins wait where there is room for what the program has: its pairs and those of the library are found apart."""
+    folder, module = program.parent, (sys.executable, "-m", "usdtbuild")
+    (folder / "texts.d").write_text("provider texts { probe start(int kind, char *size); probe done(int kind); };\n")
+    (folder / "texts.c").write_text("""#include "texts.h"
+#define ROOM __asm__ volatile("nop; nop; nop; nop")
+void pair(int kind) { TEXTS_START(kind, "the size of it"); ROOM; TEXTS_DONE(kind); ROOM; }
+""")
+    (folder / "types.c").write_text(OTHER_TYPES)
+    run(*module, "header", "texts.d", "-o", "texts.h", cwd=folder)
+    run("gcc", "-O2", "-fPIC", "-shared", "texts.c", "-o", "libtexts.so", cwd=folder)
+    run("gcc", "-O2", "types.c", "-ldl", "-o", "types", cwd=folder)
+    done = latency("--by|size,kind|--json", folder / "libtexts.so", program=folder / "types")
+    assert {row["key"]: row["pairs"] for row in json.loads(done.stdout)["rows"]} == {
+        **{f"{kind}, {kind}": 1 for kind in range(3)}, **{f'"the size of it", {kind}': 1000 for kind in range(3)}
+    }  # fmt: skip
+    assert "some begins and ends are in different files, and can't be paired" in done.stderr
+
+
 ALONE = """
 #include <unistd.h>
 #include "alone.h"

@@ -163,7 +163,7 @@ def tallies(
         if not isinstance(measure.step, int) or measure.step >= 1 << 63:
             raise NotHereError("steps are no integers")
         texts, needed = lowering.width(keys or (), string_size, is_pair=bool(side))
-        if side and keys and bool(needed) != bool(pair_width):
+        if side and keys and (bool(needed) != bool(pair_width) or needed > pair_width):
             raise NotHereError(f"{measure.by} has another type elsewhere")
         needed = pair_width if side else needed
         if whole and (texts or needed > WIDEST):
