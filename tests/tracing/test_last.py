@@ -21,6 +21,7 @@ import pytest
 from usdtbuild.tracing.patch.code import HEAD, RING_HEADER, RINGS, Shape
 from usdtbuild.tracing.patch.kept import Kept, Piece, latest
 
+from .conftest import built_with_probes
 from .numbered import Running, of_its_own
 
 Hit = tuple[str, int, int]  # name, thread, number
@@ -161,6 +162,43 @@ def test_the_hit_that_is_waited_for_is_the_last(numbered: Path, recorded: Any, t
     assert hits[-1] == ("last:error", 0, 20_000 if "code" not in until else 21_000)
     assert all(number < 21_001 for _, _, number in hits)
     assert "no hit was" not in done.stderr
+
+
+FAR = r"""
+#include "far.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+#define ROOM __asm__ volatile("nop; nop; nop; nop")
+void hit(int number) { FAR_TICK(number); ROOM; }
+void fail(int number) { FAR_ERROR(number); ROOM; }
+int main(int argc, char **argv) {
+    void (*hits[3])(int) = {hit}, (*fails)(int) = fail, *first = dlopen(argv[1], RTLD_NOW);
+    for (int i = 1; i < 3; i++) {
+        void *library = dlopen(argv[i], RTLD_NOW);
+        hits[i] = (void (*)(int))dlsym(library, "hit"), fails = (void (*)(int))dlsym(library, "fail");
+    }
+    int number = 0;
+    for (; number < 1000; number++) hits[number % 3](number);
+    if (argc > 3) dlclose(first), dlclose(first), hits[1] = hit;
+    for (; number < 2000; number++) hits[number % 3](number);
+    fails(2000);
+    for (; number < 200000; number++) hits[number % 3](number);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["close"]])
+def test_the_hit_that_is_waited_for_may_be_in_a_library_that_comes_later(
+    more: list[str], run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """Nothing is kept behind it, nowhere in the process; one library may be gone by then."""
+    program = built_with_probes(run, tmp_path, "far", "provider far { probe tick(int n); probe error(int n); };\n", FAR)
+    libraries = [program.with_name(f"libfar{number}.so") for number in range(2)]
+    for one in libraries:
+        run("gcc", "-O2", "-fPIC", "-shared", "far.c", "-o", one, cwd=tmp_path)
+    done = usdtbuild("trace", "-P", "far:*", "--last", 25, "--until", "far:error", "--", program, *libraries, *more)
+    assert [int(one) for one in re.findall(r"far:\w+ n=(\d+)", done.stdout)] == [*range(1976, 2000), 2000]
 
 
 def test_a_hit_that_never_comes_is_told(numbered: Path, recorded: Any) -> None:

@@ -22,6 +22,7 @@ from ..maps import PAGE
 from ..tracees import thread_ids
 from . import journal
 from .changes import in_force
+from .code import STOP
 from .injection import NAME_IN_MAPS
 from .mapping import Mapping
 
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
 _DEEPEST = 1 << 20  # bytes of a stack that are looked at, for which the program stands still
 
 
-def candidates(mapped: Sequence[Area], memory: Memory, spots: Sequence[Spot], rings_size: int) -> list[journal.Found]:
-    """Return what earlier traces of the same sites have left, the rings of the same size, if any."""
+def candidates(
+    mapped: Sequence[Area], memory: Memory, spots: Sequence[Spot], rings_size: int, stop: int = 0
+) -> list[journal.Found]:  # fmt: skip
+    """Return what earlier traces of the same sites have left, the rings of the same size, if any; not where `stop` is
+    (`Plan`)."""
     wanted = [(spot.changed_at, spot.mirror) for spot in spots]
     found = []
     for one in journal.find(mapped, memory):
@@ -52,6 +56,7 @@ def candidates(mapped: Sequence[Area], memory: Memory, spots: Sequence[Spot], ri
             armed
             or any(is_ != was for is_, was in zip_longest(wanted, sites))
             or bool(rings) != bool(rings_size)
+            or rings + STOP == stop
             or not one.places.parts
         ):
             continue
@@ -63,13 +68,14 @@ def candidates(mapped: Sequence[Area], memory: Memory, spots: Sequence[Spot], ri
     return found
 
 
-def rings_left(mapped: Sequence[Area], memory: Memory, size: int) -> int:
-    """Return where an earlier trace, all of which is put back, has left rings of so many bytes; 0 for nowhere."""
+def rings_left(mapped: Sequence[Area], memory: Memory, size: int, stop: int = 0) -> int:
+    """Return where an earlier trace, all of which is put back, has left rings of so many bytes, but for those where
+    `stop` is (`Plan`); 0 for nowhere."""
     for one in journal.find(mapped, memory):
         own = next(area for area in mapped if area.start == one.address)
         same = [area for area in mapped if (area.inode, area.device) == (own.inode, own.device)]
         is_over = next(in_force(one, memory), None) is None  # also in a forked process, which shares the journal
-        if is_over and one.places.rings and _ours(same, one.places.rings, size, "rw-s"):
+        if is_over and one.places.rings not in {0, stop - STOP} and _ours(same, one.places.rings, size, "rw-s"):
             return one.places.rings
     return 0
 

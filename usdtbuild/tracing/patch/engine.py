@@ -165,12 +165,12 @@ class PatchEngine:
                 self.machine, self.plan, spots, mirrors, room, self.shape, rings, cell, tid_offset, mapped, heap, starts
             )
 
-        candidates = again.candidates(mapped, memory, spots, rings_size)
+        candidates = again.candidates(mapped, memory, spots, rings_size, self.plan.stop)
         left = again.choose(candidates, build, rings_size, self.tracees, self.pid, mapped, memory)
         if left is not None:
             self.layout, where = left
         else:
-            rings = again.rings_left(mapped, memory, rings_size) if rings_size else 0
+            rings = again.rings_left(mapped, memory, rings_size, self.plan.stop) if rings_size else 0
             code_left = again.code_areas(mapped)
             if rings and not again.nobody_is_in(self.tracees, self.pid, mapped, memory, code_left):
                 rings = 0
