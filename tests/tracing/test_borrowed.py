@@ -24,7 +24,7 @@ from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.selection import Wanted, select
 from usdtbuild.tracing.tracees import Tracees
 
-from .conftest import SOURCES
+from .conftest import SOURCES, built_with_probes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -233,6 +233,35 @@ def test_the_signal_that_tells_of_libraries_never_gets_to_the_program(
         output = process.end("\n")
     assert (process.returncode, output) == (0, "wrong=0 handled=0\n")
     assert "damaged" not in said  # a flag is set and cleared where other trampolines count up
+
+
+BLOCKING = r"""
+#include <dlfcn.h>
+#include <signal.h>
+#include <unistd.h>
+#include "late.h"
+void hit(void) { LATE_ONE(1); }
+int enabled(void) { return LATE_ONE_ENABLED(); }
+int main(int argc, char **argv) {
+    sigset_t all;
+    sigfillset(&all);
+    if (argc > 2) sigprocmask(SIG_BLOCK, &all, 0);
+    void *library = dlopen(argv[1], RTLD_NOW);
+    int (*there)(void) = (int (*)(void))dlsym(library, "enabled");
+    while (!there()) usleep(1000);
+    ((void (*)(void))dlsym(library, "hit"))();
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["blocks"]])
+def test_a_library_that_nobody_waits_in_is_told_of(more: list[str], run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    program = built_with_probes(run, tmp_path, "late", "provider late { probe one(int number); };\n", BLOCKING)
+    run("gcc", "-O2", "-fPIC", "-shared", "late.c", "-o", "liblate.so", cwd=tmp_path)
+    done = usdtbuild("trace", "--count", "-P", "late:one", "--", program, tmp_path / "liblate.so", *more)
+    assert re.search(r"^1  late:one  \(.*/liblate\.so\)$", done.stdout, re.MULTILINE)
+    assert ("a thread that blocks SIGURG has opened a library" in done.stderr) == bool(more)
 
 
 def test_the_next_trace_cleans_up_behind_a_killed_one(run: Any, tmp_path: Path) -> None:

@@ -38,6 +38,10 @@ _ENDED = (ProcessLookupError, FileNotFoundError)
 # hits, and when it goes the file's own code is there again; nothing tells of it.
 _LOOKS = 1.0
 
+_LATE = (
+    "warning: a thread that blocks SIGURG has opened a library, and such a thread doesn't wait for us: what was hit"
+    " there before we came is missing"
+)
 _FORKS = (ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE)
 
 
@@ -50,6 +54,7 @@ class Processes:
         self._gone: deque[Process] = deque(maxlen=8)  # that have ended: children of theirs may be heard of later
         self._leaving = self._is_one_killed = False  # leaving: everything is being put back
         self.arming = Arming(tracees, wish, owner)
+        self._is_late = False  # where a thread didn't wait for us, as was told
         self._next_look = 0.0  # at what others have changed
         self.chosen = Chosen(wish, owner, self.arming.tell_refusals)
         self._meanwhile = Meanwhile(tracees, self.known, self.chosen, self._trapped, self._forked)
@@ -281,7 +286,11 @@ class Processes:
         """Arm what has come in processes whose threads couldn't stop to tell, and tell of sites that were taken."""
         told = {one for process in self.known.values() if (one := process.notice) is not None and one.take_flag()}
         for process in [one for one in self.known.values() if one.notice in told]:
+            before = process.places()
             self._libraries_changed(process)
+            if process.places() > before and not self._is_late:
+                self._is_late = True
+                self.owner.tell(job.Noted(_LATE, always=True))
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOKS
             self.arming.tell_refusals([taken for process in self.known.values() for taken in process.taken()])
