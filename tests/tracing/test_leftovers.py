@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.started import TRACE, Started, children_of, code_of, ready, wait_for
+from tests.started import TRACE, Started, children_of, code_of, ready, tracing, wait_for
 from usdtbuild.tracing.maps import PAGE, Area, Memory, areas
 from usdtbuild.tracing.model import RECORD, Target
 from usdtbuild.tracing.patch import journal
@@ -28,6 +29,8 @@ from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.running import status_field
 from usdtbuild.tracing.selection import Wanted, select
 from usdtbuild.tracing.tracees import Tracees
+
+from .conftest import built_with_probes
 
 PROBES = "abcdefgh"
 PROGRAM = r"""
@@ -244,6 +247,38 @@ def test_what_a_coroutine_goes_back_to_stays(running: Any) -> None:
 
         in_another_process(interrupt)
     assert running.end("x\n") == "well\n"
+
+
+LOADS = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+#include "loads.h"
+void hit(int number) { LOADS_ONE(number); }
+int main(int argc, char **argv) {
+    char line[8];
+    printf("ready %s\n", argv[0]);
+    fflush(stdout);
+    if (!fgets(line, sizeof line, stdin)) return argc;
+    void (*other)(int) = (void (*)(int))dlsym(dlopen(argv[1], RTLD_NOW), "hit");
+    for (int i = 0; i < 1000; i++) { hit(i); other(i); }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("first", [["--count"], ["--by", "number"], ["-o", os.devnull]])
+def test_a_library_that_comes_while_a_process_is_traced_again_puts_nothing_else_back(
+    first: list[str], run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """What the trace has changed in the program looks like what the one before could have left there."""
+    program = built_with_probes(run, tmp_path, "loads", "provider loads { probe one(int number); };\n", LOADS)
+    run("gcc", "-O2", "-fPIC", "-shared", "loads.c", "-o", "libloads.so", cwd=tmp_path)
+    with ready(program, tmp_path / "libloads.so") as process:
+        usdtbuild("trace", "-P", "loads:one", *first, "--duration", "0.1", "-p", process.pid)
+        with tracing("-P", "loads:one", "--count", "--filter", "number >= 0", "-p", process.pid) as tracer:
+            process.end("\n")
+            said = tracer.end()
+        assert re.findall(r"^(\d+)  loads:one", said, re.MULTILINE) == ["1000", "1000"], said
 
 
 FORKS = r"""

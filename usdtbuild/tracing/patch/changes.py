@@ -303,15 +303,18 @@ def clean_up(tracees: Tracees, pid: int, memory: Memory) -> None:
 def put_back_left(tracees: Tracees, pid: int, memory: Memory) -> bool:
     """Do that, but leave the journals as they are, for processes that share them; return whether there was anything.
     Raises TracerError."""
-    found = [one for one in journal.find(areas(pid), memory) if next(in_force(one, memory), None) is not None]
-    left = [one for one in found if one.owner != os.getpid()]
+    found = {one: list(in_force(one, memory)) for one in journal.find(areas(pid), memory)}
+    # What we have changed looks as a trace before us would have left it that was of the same site.
+    ours = {entry.address for one, entries in found.items() if one.owner == os.getpid() for entry in entries}
+    left = {one: [entry for entry in entries if entry.address not in ours] for one, entries in found.items()}
+    left = {one: entries for one, entries in left.items() if entries and one.owner != os.getpid()}
     alive = next((one.owner for one in left if one.owner), 0)
     if alive:
         raise TracerError(f"process {pid} is traced already, by `usdtbuild trace` (process {alive})")
     if left:
         with tracees.standing(pid):
-            for one in left:
-                _restore(in_force(one, memory), memory, {})
+            for entries in left.values():
+                _restore(entries, memory, {})
     return bool(left)
 
 
