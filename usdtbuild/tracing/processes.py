@@ -10,7 +10,7 @@ import contextlib
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
 from ..apart import apart
@@ -54,7 +54,6 @@ class Processes:
         self._gone: deque[Process] = deque(maxlen=8)  # that have ended: children of theirs may be heard of later
         self._leaving = self._is_one_killed = False  # leaving: everything is being put back
         self.arming = Arming(tracees, wish, owner)
-        self._is_late = False  # where a thread didn't wait for us, as was told
         self._next_look = 0.0  # at what others have changed
         self.chosen = Chosen(wish, owner, self.arming.tell_refusals)
         self._meanwhile = Meanwhile(tracees, self.known, self.chosen, self._trapped, self._forked)
@@ -67,9 +66,7 @@ class Processes:
 
     def _bury(self) -> None:
         """Forget threads and processes that have ended; their numbers may soon be others'."""
-        gone, self.tracees.gone = self.tracees.gone, []
-        for begins in {one.begins for _, one in self.arming.engines() if one.begins is not None} if gone else ():
-            begins.give_back(one for one in gone if one not in self.tracees.threads)
+        _give_back(self.tracees, self.arming)
         while self.tracees.ended:
             pid, code = self.tracees.ended.popitem()
             KEEPER.gone(pid)
@@ -284,12 +281,10 @@ class Processes:
 
     def look_for_changes(self) -> None:
         """Arm what has come in processes whose threads couldn't stop to tell, and tell of sites that were taken."""
-        told = {one for process in self.known.values() if (one := process.notice) is not None and one.take_flag()}
-        for process in [one for one in self.known.values() if one.notice in told]:
+        for process in _flagged(self.known):
             before = process.places()
             self._libraries_changed(process)
-            if process.places() > before and not self._is_late:
-                self._is_late = True
+            if process.places() > before:
                 self.owner.tell(job.Noted(_LATE, always=True))
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOKS
@@ -350,6 +345,19 @@ class Processes:
         self.known = {}
         self.arming.tell_refusals(refusals)
         return sorted(alive)
+
+
+def _give_back(tracees: Tracees, arming: Arming) -> None:
+    """Give the room of threads that have ended, where begins of pairs wait, to others."""
+    gone, tracees.gone = tracees.gone, []
+    for begins in {one.begins for _, one in arming.engines() if one.begins is not None} if gone else ():
+        begins.give_back(one for one in gone if one not in tracees.threads)
+
+
+def _flagged(known: Mapping[int, Process]) -> list[Process]:
+    """Return processes of which a thread has told, without stopping, that libraries have come or gone."""
+    told = {one for process in known.values() if (one := process.notice) is not None and one.take_flag()}
+    return [one for one in known.values() if one.notice in told]
 
 
 def _loader_of(pid: int, tracees: Tracees, wish: Job) -> Loader:

@@ -75,6 +75,15 @@ class _Times:
         return self.seen.all.most
 
 
+def _absent(targets: Sequence[Target], names: Sequence[str]) -> AbsentError | None:
+    """Return what to say of a name that none of some targets has."""
+    for pattern in names if targets else ():
+        if not any(is_meant(target, pattern) for target in targets):
+            there = tuple(sorted({title(target) for target in targets}))
+            return AbsentError(str(Absent("-latency", pattern, there)), pattern)
+    return None
+
+
 class Latency(Table):
     """Writes what it found at the end."""
 
@@ -110,11 +119,10 @@ class Latency(Table):
 
     def find(self, targets: Sequence[Target], *, strict: bool) -> None:
         """Find the two probes and the key."""
-        absent = self._absent()
+        absent = _absent(targets, (self._begin, self._end))
         if absent is not None and strict:
             raise absent
-        self._begins = self._side(self._begin, strict=strict)
-        self._ends = self._side(self._end, strict=strict)
+        self._begins, self._ends = (self._side(one, strict=strict) for one in (self._begin, self._end))
         both = set(self._begins) & set(self._ends)
         if both and strict:
             raise UsageError(f"--latency: {title(targets[min(both)])} is meant by both names")
@@ -127,14 +135,6 @@ class Latency(Table):
             self._find_tests(self._where, sides)
         if absent is not None:
             raise absent
-
-    def _absent(self) -> AbsentError | None:
-        """Return what to say of a name that nothing has."""
-        for pattern in (self._begin, self._end) if self._targets else ():
-            if not any(is_meant(target, pattern) for target in self._targets):
-                names = tuple(sorted({title(target) for target in self._targets}))
-                return AbsentError(str(Absent("-latency", pattern, names)), pattern)
-        return None
 
     def _find_tests(self, where: Filter, sides: Sequence[Target]) -> None:
         """Find what a hit says of the filter. Raises FilterError if begins and ends together lack an argument;
