@@ -285,6 +285,7 @@ FORKS = r"""
 #include <stdio.h>
 #include <unistd.h>
 #include "forks.h"
+#define ROOM __asm__ volatile("nop; nop; nop; nop")  /* for a jump: of a breakpoint they would die */
 int main(void) {  /* a line in: another child, which its number says; all hit until they are killed */
     char line[8];
     int is_parent = 1;
@@ -298,8 +299,9 @@ int main(void) {  /* a line in: another child, which its number says; all hit un
         }
         for (int i = 0; i < (is_parent ? 20 : 1); i++) {
             usleep(1000);
-            if (FORKS_TICK_ENABLED()) FORKS_TICK(i);
+            if (FORKS_TICK_ENABLED()) { FORKS_TICK(i); ROOM; }
             FORKS_TOCK(i);
+            ROOM;
         }
     }
 }
