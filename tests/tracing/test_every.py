@@ -12,14 +12,19 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.started import TRACE, Started
 from tests.test_json import conforms
+from usdtbuild.tracing import progress
+from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.measures import Cell, Measure, Table, Tables, Unpaired, added, class_of, parts, since
+from usdtbuild.tracing.model import Totals
 from usdtbuild.tracing.patch import tables
+from usdtbuild.tracing.selection import Wanted
 
 from .conftest import built_with_probes
 
@@ -319,3 +324,79 @@ def test_what_is_told_of_a_key_is_of_the_same_hits() -> None:
     assert len(found.cells) == 10
     assert [cell.total for cell in found.cells.values()] == [cell.count for cell in found.cells.values()]
     assert [cell.count for cell in found.cells.values()][-1] == 10
+
+
+class _Slow:
+    """What counts, and takes so long to read."""
+
+    def __init__(self, clock: SimpleNamespace, takes: float) -> None:
+        self.clock, self.takes, self.read = clock, takes, list[float]()
+
+    def totals(self) -> Totals:
+        return Totals({}, {})
+
+    def tables(self) -> Tables:
+        self.read.append(self.clock.now)
+        self.clock.now += self.takes
+        return {}
+
+
+@pytest.mark.parametrize(("takes", "times"), [
+    (0.0, [1, 2, 3, 4, 5, 6, 7, 8, 9]), (0.4, [1, 2, 3, 4, 5, 6, 7, 8, 9]), (0.75, [1, 3, 5, 7, 9]), (3.5, [1, 9]),
+])  # fmt: skip
+def test_reading_tables_takes_half_of_the_time_at_most(
+    takes: float, times: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that open libraries stand until somebody sees to them, which was once after each reading."""
+    clock: Any = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    slow, told = _Slow(clock, takes), SimpleNamespace(holds=lambda _: False, put=lambda _: None)
+    wish = Job(Wanted(), every=1.0, measures=(Measure(by="id"),))
+    reads = progress.Progress(wish, told, slow)  # type: ignore[arg-type]
+    reads.begin()
+    while clock.now < 10:
+        reads.read(0)
+        clock.now += 0.125
+    assert [int(one) for one in slow.read] == times
+
+
+OPENS_OFTEN = """
+#include <dlfcn.h>
+int main(int argc, char **argv) {
+    for (int i = 0; i < 40; i++) {
+        void *library = dlopen(argv[1 + i % 2], RTLD_NOW);
+        void (*hit)(int) = (void (*)(int))dlsym(library, "hit");
+        for (int times = 0; times <= i; times++) hit(times % 5);
+        if (i % 7) dlclose(library);
+    }
+    return argc != 3;
+}
+"""
+
+
+@pytest.mark.parametrize("options", ["--by|kind", "--count", "--latency|start|done|--by|kind"])
+def test_what_many_libraries_have_counted_that_have_gone_is_there_once(
+    options: str, run: Any, unprivileged: list[str], tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "every.d").write_text(PROVIDER)
+    run(*TRACE[:-1], "header", "every.d", "-o", "every.h", cwd=tmp_path)
+    room = '__asm__ volatile("nop; nop; nop; nop; nop")'
+    text = f"void hit(int kind) {{ EVERY_START(kind); {room}; EVERY_DONE(kind); {room}; }}\n"
+    (tmp_path / "hits.c").write_text(f'#include "every.h"\n{text}')
+    (tmp_path / "opens.c").write_text(OPENS_OFTEN)
+    for name in ("one.so", "two.so"):
+        run("gcc", "-O2", "-fPIC", "-shared", "hits.c", "-o", name, cwd=tmp_path)
+    run("gcc", "-O2", "opens.c", "-ldl", "-o", "opens", cwd=tmp_path)
+    words = *unprivileged, *TRACE, "--every", "10ms", "--json", *options.split("|"), "-P", "start", "-P", "done"
+    done = run(*words, "--", tmp_path / "opens", tmp_path / "one.so", tmp_path / "two.so")
+    *intervals, total = map(json.loads, done.stdout.splitlines())
+    assert total["counts"] == {"every:start": 820, "every:done": 820}
+    by_key = Counter[str]()
+    for row in total.get("rows", ()):
+        by_key[row["key"]] += row.get("hits", 0) + row.get("pairs", 0)
+    times = 1 + ("latency" not in options)
+    per_key = {str(kind): times * sum((i + 5 - kind) // 5 for i in range(40)) for kind in range(5)}
+    assert by_key == ({} if options == "--count" else per_key)
+    for name in ("every:start", "every:done"):
+        assert sum(one["counts"].get(name, 0) for one in intervals) == 820

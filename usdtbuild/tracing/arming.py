@@ -207,6 +207,33 @@ class Process:
             self.breakpoints.close()
 
 
+class _Counted:
+    """What engines have counted. Of those that are closed, as there are more with each library that goes, it is added
+    up once."""
+
+    def __init__(self) -> None:
+        self._totals, self._tables = Totals({}, {}), Tables()
+        self._open: list[patch.PatchEngine] = []
+        self._known = 0  # of all engines
+
+    def _at_work(self, engines: Sequence[patch.PatchEngine]) -> list[patch.PatchEngine]:
+        ours = [*self._open, *engines[self._known :]]
+        self._open, self._known = [one for one in ours if one.shared is not None], len(engines)
+        for one in ours:
+            if one.shared is None:
+                _sum_up(self._totals, one.totals())
+                added(self._tables, one.tables())
+        return self._open
+
+    def totals(self, engines: Sequence[patch.PatchEngine]) -> list[Totals]:
+        """Return the hits and lost hits of all engines, which add up."""
+        return [*(one.totals() for one in self._at_work(engines)), self._totals]
+
+    def tables(self, engines: Sequence[patch.PatchEngine]) -> list[Tables]:
+        """Return, likewise, what was added up of hits."""
+        return [*(one.tables() for one in self._at_work(engines)), self._tables]
+
+
 class Arming:
     """What is armed in all processes of a trace."""
 
@@ -217,6 +244,7 @@ class Arming:
         self._numbers = Numbering(wish.wanted.shown_as)
         self._lookups = Lookups(wish, lambda text: owner.tell(job.Noted(text)))
         self._engines: list[patch.PatchEngine] = []
+        self._counted = _Counted()
         self._told, self._used = set[Refusal](), set[str]()
         # Why breakpoints are used where jumps were wanted -> of which target, and where in which file.
         self._fallen_back = defaultdict[str, set[tuple[str, str, int]]](set)
@@ -231,17 +259,15 @@ class Arming:
     def totals(self) -> Totals:
         """Return hits and lost hits of all jumps, or of bpftrace."""
         totals = self.kernel.totals() if self.kernel is not None else Totals({}, {})
-        for one in self._engines:
-            for into, found in zip(totals, one.totals()):
-                for target, count in found.items():
-                    into[target] = into.get(target, 0) + count
+        for found in self._counted.totals(self._engines):
+            _sum_up(totals, found)
         return totals
 
     def tables(self) -> Tables:
         """Return what was added up of hits where they happened."""
         found = self.kernel.tables() if self.kernel is not None else {}
-        for one in self._engines:
-            added(found, one.tables())
+        for more in self._counted.tables(self._engines):
+            added(found, more)
         return found
 
     @property
@@ -504,6 +530,12 @@ class Arming:
         self._told.update(new)
         if new:
             self.owner.tell(job.Refused(new))
+
+
+def _sum_up(totals: Totals, more: Totals) -> None:
+    for into, found in zip(totals, more):
+        for target, count in found.items():
+            into[target] = into.get(target, 0) + count
 
 
 _COST = "20 microseconds or more"

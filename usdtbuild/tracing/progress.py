@@ -52,14 +52,19 @@ class Progress:
     def read(self, now: int) -> None:
         """Tell how far we are, if that is due.
 
-        Where the front hasn't taken what was told before, it learns of both intervals the next time.
+        Where the front hasn't taken what was told before, it learns of both intervals the next time; likewise where
+        reading takes longer than half of one.
         """
-        over = time.monotonic() - self.next
-        if over < 0:
+        begun = time.monotonic()
+        if begun < self.next:
             return
-        self.next += (over // self._wish.every + 1) * self._wish.every
-        if self._outbox.holds(job.Read):
-            return
+        if not self._outbox.holds(job.Read):
+            self._tell(now)
+        done = time.monotonic()
+        # Who is stopped waits for us meanwhile, so as much time as it has taken is left for him.
+        self.next += ((2 * done - begun - self.next) // self._wish.every + 1) * self._wish.every
+
+    def _tell(self, now: int) -> None:
         counts, lost = self._totals()
         for part in parts(self._armed.tables(), _PART) if self._wish.measures else ():
             self._outbox.put(job.Read(now, {}, {}, part, is_last=False))

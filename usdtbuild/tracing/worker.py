@@ -171,7 +171,7 @@ class Worker:
             size, over = self.spool.size, final or engine not in in_use
             if engine.holds():
                 engine.collect(self.looks.beside(self.spool.write, number), final=over)
-            if over and not engine.holds():
+            if over and engine.shared is not None and not engine.holds():
                 engine.close()
             if self.spool.size > size:
                 self.tell(job.Raw(number, self.spool.size - size))
