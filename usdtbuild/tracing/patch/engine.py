@@ -67,7 +67,7 @@ class _Prepared(NamedTuple):
     again: bool
     gate: Gate
     journal: bytes
-    contents: bytes
+    contents: list[tuple[int, bytes]]
 
 
 class PatchEngine:

@@ -75,19 +75,14 @@ class Mapping:
         self.control_size = control_size(8 + _MOST_WARM + len(unused) + 2 * len(self.parts) + len(self.ordered))
         self.size = at + self.control_size
 
-    def contents(self) -> bytes:
-        """Return what the file holds behind the rings: trampolines, counters and mirrors."""
-        found = bytearray(self.control - self.rings - self.rings_size)
-        for part, at in zip(self.layout.parts, self.parts):
-            at -= self.rings + self.rings_size  # noqa: PLW2901  (now from the end of the rings)
-            found[at : at + len(part.code)] = part.code
+    def contents(self) -> list[tuple[int, bytes]]:
+        """Return what the file holds behind the rings, and where: trampolines and mirrors. Counters are 0."""
         mirrors = b"".join([self.layout.pages[page] for page in self.ordered])
-        found[len(found) - len(mirrors) :] = mirrors
-        return bytes(found)
+        return [*((at, part.code) for part, at in zip(self.layout.parts, self.parts)), (self.pages, mirrors)]
 
     def install(
-        self, borrowed: Borrowed, places: tuple[int, int, int], written: bytes, contents: bytes, warm: Sequence[int],
-        first: int, *, again: bool,
+        self, borrowed: Borrowed, places: tuple[int, int, int], written: bytes, contents: Sequence[tuple[int, bytes]],
+        warm: Sequence[int], first: int, *, again: bool,
     ) -> Shared:  # fmt: skip
         """Map everything into the process of a borrowed thread. Raises TracerError.
 
@@ -99,13 +94,15 @@ class Mapping:
         rings_at, pid_cell, journal_at = places
         shared = Shared(borrowed, self.size)
         os.pwrite(shared.file, written, 0)
-        os.pwrite(shared.file, contents, self.rings + self.rings_size)
         calls = [Call(MUNMAP, place) for place in self._unused]  # first, for what comes may take its place
         calls += (self.calls_again if again else self.calls)(shared.descriptor, rings_at, pid_cell, journal_at)
         size = min(WARM, first & -PAGE, self.rings_size // RINGS)
         warm = [ring for ring in warm[:_MOST_WARM] if shared.give(self.rings + ring - rings_at, size)]
         calls += [Call(MADVISE, (ring, size, MADV_POPULATE_WRITE)) for ring in warm]
         try:
+            for at, data in contents:
+                os.pwrite(shared.file, data, at)
+            self._give_counters(shared)
             results = perform(borrowed, shared, self.control, calls, journal_at + self.journal_size,
                               fixed=MAP_FIXED if again else MAP_FIXED_NOREPLACE)  # fmt: skip
             needed = [result for call, result in zip(calls, results) if call.number not in {MADVISE, MUNMAP}]
@@ -123,6 +120,12 @@ class Mapping:
             raise
         shared.close_there(borrowed)
         return shared
+
+    def _give_counters(self, shared: Shared) -> None:
+        """Let memory for counters and tables be there, as ours. Raises TracerError."""
+        for part, at in zip(self.layout.parts, self.parts):
+            if part.counters and not shared.give(at + len(part.code), part.counters):
+                raise TracerError("there is no memory for counters")
 
     def calls(self, descriptor: int, rings_at: int, pid_cell: int, journal_at: int) -> list[Call]:
         """Return the system calls, in order."""
