@@ -1351,23 +1351,21 @@ template place_by_frame
         lea     frame(%rbp), %rcx
 end place_by_frame
 
-        .macro  hit_of_pair side, way
-template \side\()_of_pair\way
-        .ifc    \way, _own
+        .macro  hit_of_pair side, own
+template \side\()_of_pair\own
+        .ifnb   \own
         mov     shard + 8(%rsp), %edx
         .endif
         mov     %rsi, %rdi
         movabs  $pairs, %rsi
-        call    \side\()_pair\way
-end \side\()_of_pair\way
+        call    \side\()_pair\own
+end \side\()_of_pair\own
         .endm
 
         hit_of_pair begin       # the key is in rax
         hit_of_pair begin, _own
-        hit_of_pair begin, _there       # where other code has begins wait
         hit_of_pair end         # equal: no pair; else the key is in rax, and the time that it took in rdi
         hit_of_pair end, _own
-        hit_of_pair end, _there
 
 template hold_key               # by which a pair's hits are told apart
         mov     %rax, HELD_KEY(%rsp)
@@ -1378,21 +1376,20 @@ template hashed_key
         call    hash_words
 end hashed_key
 
-        .macro  hit_of_keyed_pair side, way
-template \side\()_of_keyed_pair\way
-        .ifc    \way, _own
+        .macro  hit_of_keyed_pair side, own
+template \side\()_of_keyed_pair\own
+        .ifnb   \own
         mov     shard + 8(%rsp), %ecx
         .endif
         mov     HELD_KEY(%rsp), %rdx
         mov     %rsi, %rdi
         movabs  $pairs, %rsi
-        call    \side\()_keyed\way
-end \side\()_of_keyed_pair\way
+        call    \side\()_keyed\own
+end \side\()_of_keyed_pair\own
         .endm
 
         hit_of_keyed_pair begin
         hit_of_keyed_pair begin, _own
-        hit_of_keyed_pair begin, _there
         hit_of_keyed_pair end   # results as `end_of_pair`
 
 template count_unkeyed

@@ -878,10 +878,6 @@ TEMPLATES = {
         (Hole(3, "signed 32", "shard", 8),
          Hole(12, "64", "pairs", 0),
          Hole(21, "distance", "begin_pair_own", -4),)),
-    "begin_of_pair_there": Template(
-        b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
-        (Hole(5, "64", "pairs", 0),
-         Hole(14, "distance", "begin_pair_there", -4),)),
     "end_of_pair": Template(
         b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
         (Hole(5, "64", "pairs", 0),
@@ -892,10 +888,6 @@ TEMPLATES = {
         (Hole(3, "signed 32", "shard", 8),
          Hole(12, "64", "pairs", 0),
          Hole(21, "distance", "end_pair_own", -4),)),
-    "end_of_pair_there": Template(
-        b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
-        (Hole(5, "64", "pairs", 0),
-         Hole(14, "distance", "end_pair_there", -4),)),
     "hold_key": Template(b"\x48\x89\x84\x24\x40\x01\x00\x00"),
     "hashed_key": Template(
         b"\x48\x8d\x7c\x24\x28\xe8\x00\x00\x00\x00",
@@ -911,11 +903,6 @@ TEMPLATES = {
         (Hole(3, "signed 32", "shard", 8),
          Hole(20, "64", "pairs", 0),
          Hole(29, "distance", "begin_keyed_own", -4),)),
-    "begin_of_keyed_pair_there": Template(
-        b"\x48\x8b\x94\x24\x40\x01\x00\x00\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00"
-        b"\x00\x00",
-        (Hole(13, "64", "pairs", 0),
-         Hole(22, "distance", "begin_keyed_there", -4),)),
     "end_of_keyed_pair": Template(
         b"\x48\x8b\x94\x24\x40\x01\x00\x00\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00"
         b"\x00\x00",

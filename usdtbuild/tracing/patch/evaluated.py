@@ -549,11 +549,13 @@ class _Sums(_Tests):
         if tally.keys:
             self._pair_key(tally, pairs + tables.PAIRS_SIZE)
         made.label(self._named("keyed"))
-        way = self._way if self.action.there is None else self.action.there
-        way = "" if kind and tally.side == END else way
+        there, always = self.action.there, bool(kind) and tally.side == END
+        way = "" if always or there is not None else self._way
+        routine = f"{tally.side}_{'keyed' if kind else 'pair'}"
+        called = {routine: routine + there} if there and not always else {}
         if not kind:
             made.add("place_by_frame" if self.action.around.by_frame else "place_by_stack")
-        made.add(f"{tally.side}_of_{kind}pair{way}", pairs=pairs, shard=self._shard())
+        made.add(f"{tally.side}_of_{kind}pair{way}", pairs=pairs, shard=self._shard(), **called)
         if tally.side == END:
             made.add(f"jump_{self.words.conditions['=='][0]}", target=done)
             made.add("hold_time")
